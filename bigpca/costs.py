@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import Self
+
+STRIP_BYTES = 4 << 20  # of sparse rows that are made dense at a time
+PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped
 
 
 @dataclass(frozen=True)
@@ -36,10 +40,29 @@ class BlockForm:
         object.__setattr__(self, "sparse", self.stored is not None)
         object.__setattr__(self, "values", float(self.columns) if self.stored is None else self.stored)
 
-    def strips(self, strip_bytes: int) -> Self:
-        """Return the form of the dense strips of that size into which sparse rows are cut."""
-        most = max(1, strip_bytes // max(1, self.columns * self.itemsize))
+    def strips(self) -> Self:
+        """Return the form of the dense strips into which sparse rows are cut."""
+        most = max(1, STRIP_BYTES // max(1, self.columns * self.itemsize))
         return replace(self, rows=min(self.rows, most), stored=None)
+
+    def taken(self, whole: bool) -> tuple[int, Self]:
+        """Return the memory and the form of what takes sparse rows as they are (``whole``), or as dense strips."""
+        return (0, self) if whole or self.stored is None else (STRIP_BYTES, self.strips())
+
+    def mapped(self, width: int, count: int, kept: bool) -> tuple[Self, tuple[int, int]]:
+        """Return the form of ``count`` rows after a map, which leaves sparse rows sparse if they are ``kept`` so, and
+        the columns and bytes of a value that it costs.
+        """
+        if self.stored is None or not kept:
+            return replace(self, columns=width, rows=count, stored=None), (self.columns, self.itemsize)
+        stored = self.values * width / max(1, self.columns)
+        after = replace(self, columns=width, rows=count, stored=stored)
+        return after, (math.ceil(self.values), self.value_bytes)
+
+    @property
+    def value_bytes(self) -> int:
+        """Bytes of a value, and of its place in a sparse row."""
+        return self.itemsize + (0 if self.stored is None else PLACE_BYTES)
 
 
 @dataclass(frozen=True)

@@ -15,17 +15,20 @@ releases the GIL.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
+from scipy.sparse import csr_array, csr_matrix
 
 from bigpca.arrays import Array, Integers, Vector
-from bigpca.costs import BlockForm, Work
+from bigpca.costs import STRIP_BYTES, BlockForm, Work
+from bigpca.forms import DENSE, LEAST_SQUARED, SEEN, DenseForm, magnitude
 
 RUN = 256  # terms, or rows, that are summed in order
 # An operation of a sparse product counts as one operation, and a term of a product with a sparse matrix: fits and
@@ -33,10 +36,8 @@ RUN = 256  # terms, or rows, that are summed in order
 SLOWER, SCATTERED = 15.0, 100.0
 TILE_BYTES = 1 << 18  # of the dense matrix: one row of it for each column of a tile
 TILE_VALUES = 8  # stored values of a row that a tile should hold on average, so that the loops are worth their start
-LEAST_SQUARED = 1e-150  # whose square keeps its digits in float64
-# Of values whose squares are 0, only a mean can say that they are not zeros. Where their sum says no more, it is set to
-# this, which changes no other number, and is not 0 after it is divided by a number of rows.
-SEEN = 1e-300
+INDEX_BYTES = 4  # of a stored value's column, in the blocks that tasks read
+SPARSE_SLAB_BYTES = 36 << 20  # two chunks of 16 MiB or one of 32, with their row ends, whatever the rounding of rows
 STRICT = frozenset(("contract", "nsz"))  # no reordering of sums
 
 
@@ -121,6 +122,45 @@ def product_bytes(rows: BlockForm, columns: int) -> int:
         return 0
     width = columns * rows.itemsize
     return 2 * max(64, TILE_BYTES // max(1, width)) * width + 16 * rows.columns
+
+
+def pair_work(rows: BlockForm, n: int) -> Work:
+    """Return the cost of the products of a row with half of n others."""
+    if not rows.sparse:
+        return Work(0, float(n * rows.columns))
+    # Later rows, half of all, that store a column: between what even columns would have, and all of them.
+    return Work(0, sparse_product_flops(rows, n / 2 * (rows.values / max(1, rows.columns)) ** 0.5))
+
+
+def entry_flops(rows: BlockForm, of_columns: Callable[[int], float]) -> float:
+    """Return the cost of a kernel's entry, of which ``of_columns`` says what it is for so many columns."""
+    return of_columns(0) + product_flops(rows, 1) if rows.sparse else of_columns(rows.columns)
+
+
+def copy_bytes(rows: BlockForm) -> int:
+    """Return the memory of a copy of rows, in their precision."""
+    return int((2 if rows.sparse else 1) * rows.rows * rows.values * rows.itemsize)
+
+
+def multiplied(rows: BlockForm, slab_rows: int) -> tuple[BlockForm, int]:
+    """Return what is multiplied of a block at a time, and the rows of products that are copied as they are centred."""
+    return (rows, rows.rows) if rows.sparse else (replace(rows, rows=slab_rows), 0)
+
+
+def made_bytes(rows: BlockForm, columns: int) -> int:
+    """Return the memory of products of a tile of columns that are added up; dense rows reuse one array."""
+    return (2 if rows.sparse else 1) * rows.rows * columns * rows.itemsize
+
+
+def widened_bytes(rows: BlockForm) -> int:
+    """Return the memory of sparse rows in float64, in which alone they are multiplied from the left."""
+    return math.ceil(12 * rows.rows * rows.values) if rows.sparse else 0
+
+
+def cut_bytes(rows: BlockForm, tile: int) -> int:
+    """Return the memory of sparse rows that are cut into tiles of columns; slices of dense rows are no copies."""
+    cut = rows.sparse and tile < rows.columns
+    return int(2 * rows.rows * rows.values * (rows.itemsize + 4)) if cut else 0
 
 
 def _parts(rows: csr_array) -> tuple[Integers, NDArray[np.int32], Array]:
@@ -294,15 +334,22 @@ def prefers_strips(rows: csr_array) -> bool:
 
 
 def gram_work(rows: BlockForm) -> Work:
-    """Return the scratch space of ``X'X`` of sparse rows, and its operations per row at the speed of a dense product.
+    """Return the scratch space of ``X'X``, and its operations per row at the speed of a dense product.
 
-    By :func:`add_gram` in tiles that are not one row of more values (their order by columns, and their values about
-    others), or by dense strips if those are faster.
+    Of sparse rows by :func:`add_gram`, in tiles that are not one row of more values (their order by columns, and their
+    values about others), or by dense strips if those are faster.
     """
     d, v = rows.columns, rows.values
+    if not rows.sparse:  # two products in float64 at most; the operations are those of one triangle of X'X
+        return Work(16 * d**2, float(d * (d + 1)))
     tile, pairs = tile_values(d), _pair_flops(v**2, 4)
     held, flops = (24 + TILE_VALUE_BYTES) * tile + 16 * d, min(pairs, float(d) ** 2)
-    return Work(held, flops)
+    return Work(8 * d**2 + STRIP_BYTES + 16 * d + held, flops)  # one product, of values or of strips
+
+
+def tile_bytes(rows: BlockForm) -> int:
+    """Return the memory of a tile of sparse rows about others; 0 of dense rows."""
+    return TILE_VALUE_BYTES * tile_values(rows.columns) if rows.sparse else 0
 
 
 def tile_values(d: int) -> int:
@@ -328,6 +375,26 @@ def usual_values(rows: csr_array) -> Vector:
         nearest = np.abs(values - values.mean(axis=0)).argmin(axis=0)
         usual[full] = values[nearest, np.arange(len(full))]
     return usual
+
+
+@dataclass
+class SparseGram:
+    """Sums of products of the sparse rows of one group, about zero, or about a value that most rows are near.
+
+    Attributes
+    ----------
+    about : ndarray of shape (d,)
+    product : ndarray of shape (d, d), float64; only the upper triangle is computed
+    sums : ndarray of shape (d,)
+    """
+
+    about: Vector
+    product: NDArray[np.float64]
+    sums: Vector
+
+    def add(self, rows: csr_array, weights: Vector | None) -> None:
+        """Add the rows of a block."""
+        add_gram(rows, weights, self.product, self.sums, self.about)
 
 
 def add_gram(rows: csr_array, weights: Vector | None, out: NDArray[np.float64], sums: Vector, about: Vector) -> None:
@@ -413,3 +480,252 @@ def _constants(indices: Any, stored: Any, values: Any, counts: Any) -> None:
         elif values[j] != stored[s]:
             values[j] = np.nan
         counts[j] += 1
+
+
+def _lines(rows: csr_array) -> Integers:
+    return np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+
+
+class CsrForm(DenseForm):
+    """Rows that store some values: nothing is subtracted from them, because a shift would make them dense."""
+
+    shifts: ClassVar[bool] = False
+    stays: ClassVar[bool] = False
+    strips: ClassVar[bool] = False
+    once: ClassVar[str] = (
+        'Write the array once, still sparse, with anndata.io.write_elem(zarr.open_group(out, mode="w"), "X", X) '
+        "and open that."
+    )
+
+    def after(self, kept: bool) -> DenseForm:
+        return self if kept else DENSE
+
+    def meta(self, dtype: Any) -> Any:
+        """Return ``csr_matrix``, as in anndata and scanpy."""
+        return csr_matrix((0, 0), dtype=dtype)
+
+    def mean_values(self, columns: int, known: float | None, look: Callable[[], tuple[int, int]]) -> float:
+        rows, values = (1, known) if known is not None else look()
+        return values / rows if rows else float(columns)
+
+    def looked(self, look: Callable[[], tuple[int, int]]) -> tuple[int, int]:
+        return look()
+
+    def per_row(self, values: float) -> float:
+        return values
+
+    def row_bytes(self, values: float, itemsize: int) -> float:
+        return values * (itemsize + INDEX_BYTES) + INDEX_BYTES  # their columns, and the end of the row
+
+    def slab_bytes(self, usual: int) -> int:
+        return SPARSE_SLAB_BYTES
+
+    def stored(self, rows: csr_array) -> Array:
+        values: Array = rows.data
+        return values
+
+    def here(self, rows: csr_array) -> csr_array:
+        return rows
+
+    def dense(self, rows: csr_array) -> Array:
+        values: Array = rows.toarray()
+        return values
+
+    def flat(self, rows: csr_array, width: int) -> csr_array:
+        return rows
+
+    def like_first(self, rows: Any, label: str) -> csr_array:
+        return csr_array(rows)
+
+    def fitted(self, rows: csr_array, fit: Callable[[Array], Array]) -> Any:
+        try:
+            return self.mapped(rows, fit)
+        except ValueError:
+            return fit(rows.toarray())  # which names the row
+
+    def unplanned(self, rows: csr_array) -> int:
+        return int(rows.nnz)
+
+    def columns(self, rows: csr_array, first: int, last: int) -> csr_array:
+        return rows[:, first:last]
+
+    def vectors(self, rows: csr_array) -> tuple[Array, ...]:
+        return rows.data, rows.indices
+
+    def content(self, rows: csr_array, first: int) -> Any:
+        entries = np.empty(rows.nnz, [("row", "<i8"), ("column", "<i8"), ("value", rows.dtype)])
+        entries["row"], entries["column"], entries["value"] = first + _lines(rows), rows.indices, rows.data
+        return entries.view(np.uint8).data
+
+    def places(self, rows: csr_array, chosen: NDArray[np.bool_]) -> tuple[Integers, Integers]:
+        at = np.flatnonzero(chosen)
+        return np.searchsorted(rows.indptr, at, side="right") - 1, rows.indices[at].astype(np.int64)
+
+    def mask(self, rows: csr_array, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        marks = np.zeros(rows.shape, np.bool_)
+        marks[self.places(rows, chosen)] = True
+        return marks
+
+    def lines(self, rows: csr_array, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        found = np.zeros(rows.shape[0], np.bool_)
+        found[self.places(rows, chosen)[0]] = True
+        return found
+
+    def mapped(self, rows: csr_array, f: Callable[..., Array], *by_column: Array) -> csr_array:
+        """Return rows with other stored values in the same places."""
+        values = f(rows.data, *(vector[rows.indices] for vector in by_column))
+        return csr_array((values, rows.indices, rows.indptr), rows.shape)
+
+    def affine(self, rows: csr_array, shift: Vector | None, inverse_scale: Vector | None, out: Any = None) -> csr_array:
+        return rows if inverse_scale is None else self.mapped(rows, np.multiply, inverse_scale.astype(rows.dtype))
+
+    def about_zero(self, rows: csr_array, shift: Vector) -> csr_array:
+        return rows
+
+    def searched(self, rows: csr_array, inside: Callable[[Array], bool]) -> Array:
+        return self.dense(rows[:0] if inside(rows.data[None]) else rows)
+
+    def replaced(self, rows: csr_array, bad: NDArray[np.bool_]) -> csr_array:
+        return self.mapped(rows, lambda stored: np.where(np.isfinite(stored), stored, 0))  # kernels take rows of zeros
+
+    def filled(self, rows: csr_array, means: Vector) -> csr_array:
+        rows.data = np.where(np.isnan(rows.data), means[rows.indices], rows.data)
+        return rows
+
+    def multiply(self, V: csr_array, Q: Array, out: Any = None) -> Array:
+        return multiply(V, Q)
+
+    def projected(self, V: csr_array, mean: Array, axes: Array, strip: int) -> Array:
+        scores: Array = multiply(self.widened(V), axes) - axes.T @ mean  # which keeps the zeros
+        return scores
+
+    def projected_dtype(self, dtype: Any) -> Any:
+        return np.dtype(np.float64)
+
+    def placed(self, device: Any) -> None:
+        return None
+
+    def by_rows(self, work: Callable[[Any], Array], rows: csr_array) -> Array:
+        return work(rows)
+
+    def add_product(self, V: csr_array, Z: Array, out: Array) -> None:
+        add_product(V, Z, out)
+
+    def add_sketched(self, V: csr_array, part: Any, out: Array, step: int) -> None:
+        add_sparse_product(V, part.T, out)
+
+    def zeros(self, V: csr_array, columns: int) -> Array:
+        return np.zeros((V.shape[1], columns), V.dtype)
+
+    def add_pair(self, rows: csr_array, columns: csr_array, target: Array) -> None:
+        add_sparse_product(rows, columns, target)
+
+    def column_sums(
+        self, values: csr_array, total: Vector | None = None, weights: Vector | None = None, dtype: Any = None
+    ) -> Vector:
+        total = np.zeros(values.shape[1]) if total is None else total
+        add_column_sums(values, total, weights)
+        return total
+
+    def column_squares(self, values: csr_array, weights: Vector | None = None) -> Vector:
+        total = np.zeros(values.shape[1])
+        add_column_sums(values, total, weights, power=2)
+        return total
+
+    def add_squares(self, block: Any, shift: Vector | None, squares: Vector) -> Any:
+        about = np.where(block.origin == 0, 0, usual_values(block.values)) if shift is None else shift
+        sums = np.zeros(len(about))
+        for tile, w in tiles_about(block.values, block.weights, about):
+            add_column_sums(tile, sums, w)
+            add_column_sums(tile, squares, w, power=2)
+        return replace(block, shift=about, sums=sums)
+
+    def row_totals(self, values: csr_array) -> Vector:
+        sums: Vector = np.bincount(_lines(values), values.data, values.shape[0]).astype(np.float64, copy=False)
+        return sums
+
+    def row_magnitudes(self, values: csr_array) -> Array:
+        largest = np.zeros(values.shape[0], values.dtype)
+        np.maximum.at(largest, _lines(values), np.abs(values.data))
+        return largest
+
+    def row_norms(self, values: csr_array) -> Array:
+        squares = np.bincount(_lines(values), values.data.astype(np.float64) ** 2, values.shape[0])
+        norms: Array = np.sqrt(squares).astype(values.dtype)
+        return norms
+
+    def by_row(self, f: Callable[..., Array], rows: csr_array, numbers: Array, **out: Any) -> csr_array:
+        # NumPy repeats the numbers: SciPy's product with a diagonal takes five times as long.
+        return self.mapped(rows, lambda values: f(values, np.repeat(numbers, np.diff(rows.indptr))))
+
+    def seen(self, values: csr_array, sums: Vector, shift: Vector) -> Vector:
+        return sums  # as they were added
+
+    def known(self, values: csr_array) -> tuple[csr_array, Integers]:
+        finite = np.isfinite(values.data)
+        missing = np.bincount(values.indices[~finite], minlength=values.shape[1])
+        zeros = self.mapped(values, lambda stored: np.where(finite, stored, 0))
+        return zeros, np.maximum(1, values.shape[0] - missing)
+
+    def first_shift(self, values: csr_array, shift: Array | None, dtype: Any) -> Array | None:
+        return shift  # of which only products are less
+
+    def centred(
+        self, values: csr_array, shift: Array | None, *, owned: bool, dtype: Any, find_largest: bool = False
+    ) -> tuple[csr_array, Vector, float]:
+        values = values.astype(dtype, copy=False)
+        return values, self.column_sums(values), magnitude(values.data) if find_largest else 0.0
+
+    def total(self, values: csr_array) -> Vector:
+        return self.column_sums(values)
+
+    def origin(self, shift: Array | None, sums: Vector, count: int, d: int) -> tuple[Vector, Vector | None]:
+        return np.zeros(d), np.asarray(sums / max(1, count) if shift is None else shift)
+
+    def among(self, block: Any, own: Integers, shift: Array | None) -> tuple[Any, Array | None]:
+        return block.about(block.values[own], block.rows[own], None), shift
+
+    def strips_of(self, block: Any, shift: Array | None) -> Iterator[Any]:
+        for values, first in self.parts(block.values, False):
+            part = slice(first, first + len(values))
+            strip = block.about(values, block.rows[part], shift)
+            shift = strip.shift
+            yield strip if block.weights is None else strip.weighted(block.weights[part])
+
+    def parts(self, rows: csr_array, whole: bool) -> Iterator[tuple[Any, int]]:
+        if whole:
+            yield rows, 0
+            return
+        step = max(1, STRIP_BYTES // max(1, rows.shape[1] * rows.dtype.itemsize))
+        for i in range(0, max(1, rows.shape[0]), step):
+            yield rows[i : i + step].toarray(), i
+
+    def repeated(self, pieces: Any, whole: bool) -> Any:
+        return pieces if whole else list(pieces)
+
+    def gram(self, rows: csr_array) -> SparseGram | None:
+        d = int(rows.shape[1])
+        return None if prefers_strips(rows) else SparseGram(usual_values(rows), np.zeros((d, d)), np.zeros(d))
+
+    def nothing_lost(self, d: int) -> Vector:
+        return np.zeros(d)
+
+    def add_left(self, product: Array, V: Array, values: csr_array, block: Any) -> None:
+        total = np.zeros(product.shape[::-1])  # in float64, because these rows are about zero
+        add_product(values, V, total)
+        product += block.noted(total.T)
+
+    def widened(self, rows: csr_array) -> csr_array:
+        return rows.astype(np.float64, copy=False)
+
+    def pieces(self, count: int, step: int) -> Iterator[slice]:
+        yield slice(0, count)
+
+
+SPARSE = CsrForm()
+FORMS: dict[type, DenseForm] = {csr_array: SPARSE, csr_matrix: SPARSE}
+
+
+def form_of(rows: Any) -> DenseForm:
+    """Return what rows do in their own way: those of NumPy, and of other libraries on a device, are dense."""
+    return FORMS.get(type(rows), DENSE)

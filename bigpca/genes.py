@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
-import scipy.sparse as sp
-from scipy.sparse import csr_array
 from scipy.stats import norm
 
 from bigpca.arrays import Integers, Vector, tied
+from bigpca.csr import form_of
 from bigpca.data.checks import LARGEST_EXACT
-from bigpca.data.sparse import with_values
+from bigpca.data.sparse import in_blocks
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import required
 from bigpca.estimators.shared.opening import read_once
+from bigpca.forms import Values
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.row_totals import RowTotals
-from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import (
     Float64Map,
     GeneMap,
@@ -52,9 +52,7 @@ class Expm1(Float64Map):
 
     def apply(self, rows: Values, where: str) -> Values:
         """Return the counts; for sparse rows, those of the stored values."""
-        sparse = isinstance(rows, csr_array)
-        counts = np.expm1(rows.data if sparse else rows, dtype=np.float64)
-        return with_values(rows, counts) if sparse else counts
+        return form_of(rows).mapped(rows, partial(np.expm1, dtype=np.float64))
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The counts, in float64."""
@@ -77,9 +75,7 @@ class Limited(Float64Map):
 
     def apply(self, rows: Values, where: str) -> Values:
         """Return the limited values; of sparse rows, the stored ones."""
-        if isinstance(rows, csr_array):
-            return with_values(rows, np.minimum(rows.data, self.limits[rows.indices], dtype=np.float64))
-        return np.minimum(rows, self.limits, dtype=np.float64)
+        return form_of(rows).mapped(rows, partial(np.minimum, dtype=np.float64), self.limits)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The limited values, and the limits of each, in float64."""
@@ -144,9 +140,7 @@ class BesideLogs(NumberedMap):
         if self.search.counts is not None and self.search.deviation is not None:
             n, mean, _ = self.search.counts
             normalised = Limited(self.search.deviation * np.sqrt(n) + mean).apply(rows, where)
-        if isinstance(logs, csr_array):
-            return csr_array(sp.hstack([normalised, logs], format="csr"))
-        return np.hstack([normalised, logs])
+        return in_blocks([[normalised, logs]])
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Both parts, their copies side by side, and limits of each value."""

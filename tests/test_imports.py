@@ -19,6 +19,7 @@ TIERS: list[tuple[str, ...]] = [
     ("devices",),
     ("records",),
     ("costs",),  # of blocks
+    ("forms",),  # of rows, dense ones
     ("csr",),
     ("expressions",),  # of Dask
     ("kernels", "sketches", "solvers"),
@@ -64,6 +65,7 @@ PURE = (
     "devices",
     "records",
     "costs",
+    "forms",
     "kernels",
     "sketches",
     "solvers",

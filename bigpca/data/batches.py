@@ -14,19 +14,21 @@ from typing import Any, ClassVar, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, DTypeLike, NDArray
-from scipy.sparse import coo_array, csr_array, hstack, issparse
+from scipy.sparse import coo_array, csr_array
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, unmasked
+from bigpca.csr import SPARSE, form_of
 from bigpca.data.checks import MemberError, check_dtype, check_shape, row_width
 from bigpca.data.containers import check_columns, embeddings, foreign, table_rows, table_schema
 from bigpca.data.grids import string_names
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
-from bigpca.data.sparse import is_sparse, row_range, sparse_rows, stacked, with_values
+from bigpca.data.sparse import columns_beside, is_sparse, row_range, sparse_rows, stacked
 from bigpca.data.views import array_of, graph_of, named, view_of
 from bigpca.devices import RowsThere, host_array, is_on_gpu
 from bigpca.errors import MemoryBudgetError, an, brief, counted
+from bigpca.forms import DENSE, DenseForm
 from bigpca.storage.chunks import fitted
 
 OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is laid out
@@ -426,12 +428,7 @@ def fitting(rows: Any, dtype: np.dtype[Any], first: int) -> Any:
     """
     if isinstance(rows, RowsThere) and np.can_cast(rows.dtype, dtype):
         return rows if rows.dtype == dtype else rows.astype(dtype)
-    if issparse(rows):
-        try:
-            return with_values(rows, fitted(rows.data, dtype, first))
-        except ValueError:
-            return fitted(rows.toarray(), dtype, first)  # which names the row
-    return fitted(np.asarray(rows), dtype, first)
+    return form_of(rows).fitted(rows, lambda values: fitted(values, dtype, first))
 
 
 class SparseRoom:
@@ -453,16 +450,6 @@ class SparseRoom:
     def __getitem__(self, rows: slice[Any, Any, None]) -> Any:
         self._parts = [stacked(self._parts)]
         return row_range(self._parts[0], *rows.indices(self._parts[0].shape[0])[:2])
-
-
-def bytes_of(rows: Any, first: int) -> Any:
-    """Return the bytes of rows; ``first`` is the number of the first. They do not depend on how batches are cut."""
-    if not issparse(rows):
-        return np.ascontiguousarray(rows).data
-    numbers = np.repeat(np.arange(first, first + rows.shape[0]), np.diff(rows.indptr))
-    entries = np.empty(rows.nnz, [("row", "<i8"), ("column", "<i8"), ("value", rows.dtype)])
-    entries["row"], entries["column"], entries["value"] = numbers, rows.indices, rows.data
-    return entries.view(np.uint8).data
 
 
 class BatchStream:
@@ -516,7 +503,7 @@ class BatchStream:
         self._declared, self._asked = count is not None, dtype
         self._row_shape, self._dtype = row_shape, dtype
         self._names: list[Any] | None = None
-        self._sparse: bool | None = None
+        self._form: DenseForm | None = None
         self._given_shape: tuple[int, ...] | None = None  # of a row, as the batches have it
         self._lock = RLock()
         self._head: Any = None
@@ -572,11 +559,11 @@ class BatchStream:
         return self._labels
 
     @property
-    def sparse(self) -> bool:
-        """Whether the rows of the first batch are sparse, and so those of all; takes the first batch."""
-        if self._sparse is None:
+    def form(self) -> DenseForm:
+        """What the rows of the first batch do in the way of their kind, and so those of all; takes the first batch."""
+        if self._form is None:
             self._require_first()
-        return bool(self._sparse)
+        return self._form or DENSE
 
     @property
     def keys(self) -> Array | None:
@@ -689,7 +676,7 @@ class BatchStream:
         if end == self.position:
             crc, labels = self._digests.get(chunk, (0, 0))[1], self._label_digests.get(chunk, 0)
         elif self._head is not None and end < self._head.shape[0]:
-            crc = zlib.crc32(bytes_of(self._head[end - within : end], end - within))
+            crc = zlib.crc32(self.form.content(self._head[end - within : end], end - within))
             column = None if self._column is None else self._column[np.arange(end - within, end)]
             labels = 0 if column is None else zlib.crc32(column.data)
         else:
@@ -754,7 +741,7 @@ class BatchStream:
         """
         if isinstance(self._batch, RowsThere):
             return self._batch.room(rows, self.dtype)
-        if self.sparse:
+        if self.form is SPARSE:
             return SparseRoom((rows, row_width((0, *self.row_shape))), self.dtype)
         (unused,), counts = _references([np.empty(0)]), _references(self._rooms)
         held = [room for room, count in zip(self._rooms, counts, strict=True) if count > unused]
@@ -818,7 +805,7 @@ class BatchStream:
         count, offset = min(self._left, int(out.shape[0]) - done), self.position - self._first
         rows = fitting(row_range(self._batch, offset, offset + count), out.dtype, self.position)
         out[done : done + count] = rows
-        self._pass(rows if self.sparse else out[done : done + count])
+        self._pass(rows)
         return count
 
     def _pass(self, rows: Any) -> None:
@@ -840,7 +827,7 @@ class BatchStream:
             part = row_range(rows, done, min(done + size - within, rows.shape[0]))
             before, crc = digests.get(chunk, (0, 0)) if within else (0, 0)
             count = int(part.shape[0])
-            digests[chunk] = before + count, zlib.crc32(bytes_of(part, self.position + done), crc)
+            digests[chunk] = before + count, zlib.crc32(form_of(part).content(part, self.position + done), crc)
             if self._column is not None:
                 labels = self._column[np.arange(self.position + done, self.position + done + count)]
                 self._label_digests[chunk] = zlib.crc32(labels.data, self._label_digests.get(chunk, 0) if within else 0)
@@ -860,7 +847,7 @@ class BatchStream:
                 self._compare_here(one, values)
 
     def _compare_here(self, start: int, row: Any) -> None:
-        crc = zlib.crc32(bytes_of(row, start))
+        crc = zlib.crc32(form_of(row).content(row, start))
         if self._first_rows.setdefault(start, crc) != crc:
             raise ValueError(
                 f"row {start:,} differs from an earlier iteration of the batches: they are shuffled, or augmented "
@@ -913,12 +900,9 @@ class BatchStream:
             rows, labels = split_batch(batch, label)
             self._names = same_columns(batch, self._names, label)
         check_shape(rows.shape, label)
-        if self._sparse is None:
-            self._sparse = issparse(rows)
-        if self._sparse and not issparse(rows):
-            rows = csr_array(rows.reshape(rows.shape[0], row_width(rows.shape)))
-        if issparse(rows) and not self._sparse:
-            raise TypeError(f"{label} is sparse, but the first batch is dense. Give all batches in one form.")
+        form = self._form = self._form or form_of(rows)
+        if form_of(rows) is not form:
+            rows = form.like_first(rows.reshape(rows.shape[0], row_width(rows.shape)), label)
         if not rows.shape[0] and 0 in rows.shape[1:] and self._row_shape is not None:  # an empty column of lists
             rows = np.zeros((0, *self._row_shape), self._dtype)
         given = rows.shape[1:]
@@ -952,7 +936,7 @@ class BatchStream:
         if self._keys is not None:
             self._keys.keep(self.position)
             self._keys.add(keys, rows.shape[0], label)
-        return rows if self._sparse else rows.reshape(len(rows), row_width(rows.shape)), labels
+        return form.flat(rows, row_width(rows.shape)), labels
 
     def _side_by_side(self, batch: Any, label: str) -> Any:
         """Return the blocks of a batch as rows (b, sum of their columns), in the order of the first batch."""
@@ -981,13 +965,8 @@ class BatchStream:
                 f"{label} has blocks of {brief(counts)} rows; row i of each belongs to row i of the others. Give all "
                 "blocks of a batch the same number of rows."
             )
-        count = next(iter(counts.values()))
         blocks = (values[name] for name in self._blocks)
-        each = [one if issparse(one) else one.reshape(count, row_width(one.shape)) for one in blocks]
-        if any(map(issparse, each)):  # all are then read as CSR, like stores side by side
-            beside = hstack(each, format="csr")
-            return sparse_rows(beside, label, check_dtype(beside.dtype))
-        return np.concatenate(each, axis=1)
+        return columns_beside([form_of(one).flat(one, row_width(one.shape)) for one in blocks], label)
 
     def side_by_side(self) -> BatchStream:
         """Return a stream of the same batches, whose arrays are blocks side by side; this one is then used no more.
@@ -1065,26 +1044,30 @@ class BatchRows(Source):
     def stored_values(self) -> int | None:
         """Of sparse rows, a number that a plan and the cut of rows do not read off the first batch, as bits would then
         depend on where it ends: one in ten, and at most those of a long text."""
-        mean = min(self.shape[1] / 10, DENSEST / 8)
-        return max(1, int(mean * self.shape[0])) if self.stream.sparse else None
+        mean = self.stream.form.per_row(min(self.shape[1] / 10, DENSEST / 8))
+        return None if mean is None else max(1, int(mean * self.shape[0]))
+
+    @property
+    def form(self) -> DenseForm:
+        """That of the first batch."""
+        return self.stream.form
 
     @property
     def densest(self) -> float | None:
         """The most for which memory is planned: denser rows are rejected as they come."""
-        return float(min(self.shape[1], DENSEST)) if self.stream.sparse else None
+        return self.stream.form.per_row(float(min(self.shape[1], DENSEST)))
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         """Read on to a block; fewer rows at the end if their number is not known."""
         rows = self.stream.read(start, stop)
-        if self.sparse and rows.nnz > DENSEST * max(rows.shape[0], FEW):
+        form = form_of(rows)
+        if form.unplanned(rows) > DENSEST * max(rows.shape[0], FEW):
             raise MemoryBudgetError(
                 f"rows {start:,} to {start + rows.shape[0] - 1:,} of the batches store {rows.nnz / rows.shape[0]:,.0f} "
                 f"values each; memory is planned for at most {DENSEST:,} of sparse batches. Pass dense batches, "
                 "toarray(), or store the rows as CSR and open them."
             )
-        if columns == (0, rows.shape[1]):
-            return rows
-        return rows[:, slice(*columns)] if self.sparse else np.ascontiguousarray(rows[:, slice(*columns)])
+        return rows if columns == (0, rows.shape[1]) else form.columns(rows, *columns)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return the CRC-32 of those rows in place of a file's mtime; reads on to them if necessary."""
@@ -1222,7 +1205,7 @@ def _count_rows(batch: Any, label: str) -> int:
     if not isinstance(batch, Mapping):
         rows = _parts(batch)[0]  # not copied from a device: the fit does that
         return int(rows.shape[0]) if len(getattr(rows, "shape", ())) else len(split_batch(batch, label)[0])
-    counts = (block.shape[0] if issparse(block) else len(block) for block in batch.values())
+    counts = (block.shape[0] if getattr(block, "shape", ()) else len(block) for block in batch.values())
     return max(counts, default=0)
 
 

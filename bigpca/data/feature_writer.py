@@ -17,9 +17,9 @@ from typing import Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
-from scipy.sparse import issparse
 
 from bigpca.arrays import Array, Input
+from bigpca.csr import form_of
 from bigpca.data.batches import Columns, fitting, same_columns, split_batch
 from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
 from bigpca.data.keys import KeyList
@@ -161,7 +161,7 @@ class FeatureWriter:
         label = f"the batch from row {self.n_rows:,}"
         batch, own = Columns(column, keys if isinstance(keys, str) else None).of(batch, label)
         given, labels = split_batch(batch, label)
-        rows = given if issparse(given) else np.asarray(given)
+        rows = form_of(given).here(given)
         if labels is not None:
             raise TypeError(f"{label} has rows and labels; rows alone are stored. Call write(rows), or give keys.")
         check_shape(rows.shape, label)
@@ -315,7 +315,7 @@ class FeatureWriter:
         while done < count:
             first, held = n + done - (n + done) % size, (n + done) % size
             part = row_range(rows, done, min(count, done + size - held))
-            taken = part.toarray() if issparse(part) else part
+            taken = form_of(part).dense(part)
             if done and n % size and len(taken) < size:
                 buffer = np.empty_like(buffer)  # until the batch is appended, the rows of the other one count
             if held or len(taken) < size:

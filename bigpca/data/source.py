@@ -43,6 +43,7 @@ from bigpca.data.checks import (
 )
 from bigpca.devices import RowsThere
 from bigpca.errors import MAX_MESSAGE, brief, shorten
+from bigpca.forms import DENSE, DenseForm
 from bigpca.storage.files import (
     ABSENT,
     Mark,
@@ -57,7 +58,6 @@ from bigpca.storage.files import (
 )
 
 Stamp = tuple[str, int, int | str | None]  # key, size, change: a time, or what a store has in its place
-INDEX_BYTES = 4  # of a stored value's column, in the blocks that tasks read
 IN_MEMORY = ("numpy", "scipy")
 IN_ORDER = (
     "in any order, but batches come in a fixed order. Pass the result of from_batches directly to fit or transform, "
@@ -322,7 +322,12 @@ class Source(ABC):
     @property
     def sparse(self) -> bool:
         """Whether rows are read as CSR."""
-        return self.stored_values is not None
+        return not self.form.shifts
+
+    @property
+    def form(self) -> DenseForm:
+        """What rows do in the way of their kind."""
+        return DENSE
 
     @property
     def in_memory(self) -> bool:
@@ -333,9 +338,8 @@ class Source(ABC):
     def row_bytes(self) -> float:
         """Bytes of a row as it is read; of sparse rows, on average."""
         n, d = self.shape
-        if self.stored_values is None:
-            return d * self.dtype.itemsize
-        return stored_row_bytes(n, self.stored_values, self.dtype.itemsize)
+        values = d if self.stored_values is None else self.stored_values / max(1, n)
+        return self.form.row_bytes(values, self.dtype.itemsize)
 
     def read(self, start: int, stop: int, columns: tuple[int, int] | None = None) -> Array | csr_array:
         """Read rows ``start:stop`` into new memory.
@@ -457,11 +461,6 @@ def parts_of(ends: Sequence[int] | Integers, start: int, stop: int) -> Iterator[
         if first >= stop:
             return
         yield i, max(start - first, 0), min(stop, ends[i]) - first
-
-
-def stored_row_bytes(n: int, stored_values: float, itemsize: int) -> float:
-    """Return the bytes of a mean row as CSR: its values, their columns, and its end."""
-    return stored_values * (itemsize + INDEX_BYTES) / max(1, n) + INDEX_BYTES
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Input, unmasked
+from bigpca.csr import SPARSE
 from bigpca.data import containers, views
 from bigpca.data.checks import ValidRange, check_dtype, check_shape, decoding, regular_chunks, row_width
 from bigpca.data.grids import (
@@ -41,10 +42,9 @@ from bigpca.data.source import (
     Wanted,
     choose_member,
     file_stamp,
-    stored_row_bytes,
     stored_values,
 )
-from bigpca.data.sparse import CsrRows, csr_meta, held_csr, is_csr, is_sparse, sparse_rows
+from bigpca.data.sparse import CsrRows, held_csr, is_csr, is_sparse, sparse_rows
 from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, view_of, viewed, with_index
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, node_source, store_source
 from bigpca.devices import RowsThere, host_array
@@ -537,7 +537,7 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
     """
     d = source.shape[1]
     densest, itemsize = source.densest, source.dtype.itemsize
-    row_bytes = d * itemsize if densest is None else stored_row_bytes(1, densest, itemsize)
+    row_bytes = source.form.row_bytes(d if densest is None else densest, itemsize)
     rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES) if rows is None else rows
     seen, chunks = this_look(), (tuple(rows), (d,))
     with one_look(seen):
@@ -547,7 +547,7 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
         on_disk = kind_of(source.path) == "disk"
         source = replace(source, looks=Looks(source, rows, seen) if on_disk else ObjectLooks(stamps))
     graph = da.core.graph_from_arraylike(source, chunks, source.shape, name, da.core.getter_nofancy, asarray=False)
-    return array_of(graph, name, chunks, csr_meta(source.dtype) if source.sparse else np.empty((0, 0), source.dtype))
+    return array_of(graph, name, chunks, source.form.meta(source.dtype))
 
 
 def _open_shards(paths: list[str], options: dict[str, Any]) -> tuple[da.Array, tuple[int, ...]]:
@@ -587,7 +587,7 @@ def _flatten(X: da.Array) -> da.Array:
         if is_csr(X._meta):
             return X
         dtype = np.dtype(X.dtype)
-        return X.map_blocks(sparse_rows, label, dtype, dtype=dtype, meta=csr_meta(dtype))
+        return X.map_blocks(sparse_rows, label, dtype, dtype=dtype, meta=SPARSE.meta(dtype))
     containers.reject_chunks(X._meta, label)
     check_shape(X.shape, "the Dask array")
     if np.isnan(X.shape[1:]).any():

@@ -14,11 +14,13 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers
+from bigpca.csr import INDEX_BYTES, SPARSE, form_of
 from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, check_promised, regular_chunks
 from bigpca.data.containers import dense_rows
-from bigpca.data.source import INDEX_BYTES, SPARSE_PARTS, DerivedRows, MemoryRows, Source, Stamp
+from bigpca.data.source import SPARSE_PARTS, DerivedRows, MemoryRows, Source, Stamp
 from bigpca.devices import RowsThere
 from bigpca.errors import CorruptedChunkError, MemoryBudgetError, brief, format_bytes
+from bigpca.forms import DENSE, DenseForm
 from bigpca.settings import memory_now
 from bigpca.storage.files import kind_of
 
@@ -32,6 +34,16 @@ BY_SCIPY = "scipy.sparse.save_npz('rows.npz', scipy.sparse.load_npz({!r}).tocsr(
 def is_csr(X: Any) -> bool:
     """Whether this is a matrix or array of SciPy in CSR form."""
     return bool(sp.issparse(X)) and X.format == "csr"
+
+
+def is_held(value: Any) -> bool:
+    """Whether this is CSR or a source in memory: all the rows of an array, whose slices are sent in its place."""
+    return is_csr(value) or (isinstance(value, Source) and value.in_memory)
+
+
+def is_rows(value: Any) -> bool:
+    """Whether this is an array of NumPy, or CSR."""
+    return isinstance(value, np.ndarray) or is_csr(value)
 
 
 def is_sparse(X: Any) -> bool:
@@ -62,9 +74,15 @@ def as_csr(X: Any) -> Any:
     return X.tocsr()
 
 
-def csr_meta(dtype: np.dtype[Any]) -> Any:
-    """Return the ``meta`` of Dask arrays whose chunks are CSR: ``csr_matrix``, as in anndata and scanpy."""
-    return sp.csr_matrix((0, 0), dtype=dtype)
+def form_of_meta(meta: Any) -> DenseForm:
+    """Return what the chunks of a Dask array with that ``meta`` do in their own way."""
+    return SPARSE if is_csr(meta) else DENSE
+
+
+def beside(metas: Sequence[Any]) -> tuple[np.dtype[Any], DenseForm]:
+    """Return dtype and form of rows of several kinds side by side: sparse ones if some are, which have no float16."""
+    form = SPARSE if any(map(is_csr, metas)) else DENSE
+    return np.result_type(*(one.dtype for one in metas), *[np.float32] * (form is SPARSE)), form
 
 
 def stacked(parts: Sequence[Any]) -> Any:
@@ -85,6 +103,14 @@ def in_blocks(blocks: Sequence[Sequence[Any]]) -> Any:
     return np.block([list(columns) for columns in blocks])
 
 
+def columns_beside(blocks: Sequence[Any], label: str) -> Any:
+    """Return columns side by side, as CSR if one of them is: like stores side by side."""
+    if not any(map(sp.issparse, blocks)):
+        return np.concatenate(blocks, axis=1)
+    whole = sp.hstack(blocks, format="csr")
+    return sparse_rows(whole, label, check_dtype(whole.dtype))
+
+
 def row_range(rows: Any, start: int, stop: int) -> Any:
     """Return rows ``start:stop`` of dense or CSR rows that share their memory.
 
@@ -99,34 +125,17 @@ def row_range(rows: Any, start: int, stop: int) -> Any:
     return part
 
 
-def with_values(rows: csr_array, values: Array) -> csr_array:
-    """Return CSR with other stored values in the same places."""
-    return csr_array((values, rows.indices, rows.indptr), rows.shape)
-
-
-def stored_values(rows: Any) -> Any:
-    """Return the values that rows store: of dense rows, all, which are the rows themselves."""
-    return rows.data if isinstance(rows, csr_array) else rows
-
-
-def as_dense(rows: Any) -> Array:
-    """Return a few rows as an array of NumPy."""
-    return np.asarray(rows.toarray() if isinstance(rows, csr_array) else rows)
-
-
 def scaled_rows(rows: Any, factors: NDArray[np.float64]) -> Any:
     """Return every row times its factor (b,), in the precision of the rows."""
-    own = factors.astype(rows.dtype)
-    if isinstance(rows, csr_array):  # SciPy's product takes five times as long
-        return with_values(rows, rows.data * np.repeat(own, np.diff(rows.indptr)))
-    return rows * own[:, None]
+    return form_of(rows).by_row(np.multiply, rows, factors.astype(rows.dtype))
 
 
 def without_values(rows: Any, weights: NDArray[np.float64]) -> Any:
     """Return rows with 1, or stored zeros, in those of weight 0, which may hold anything: ones pass through any map."""
+    own = weights > 0
     if isinstance(rows, csr_array):
-        return with_values(rows, np.where(np.repeat(weights > 0, np.diff(rows.indptr)), rows.data, 0))
-    return np.where(weights[:, None] > 0, rows, rows.dtype.type(1))
+        return SPARSE.by_row(lambda values, there: np.where(there, values, 0), rows, own)
+    return np.where(own[:, None], rows, rows.dtype.type(1))
 
 
 def transposed(rows: Any) -> Any:
@@ -314,6 +323,10 @@ class CsrRows(DerivedRows):
     @property
     def stored_values(self) -> int:
         return self.count
+
+    @property
+    def form(self) -> DenseForm:
+        return SPARSE
 
     @property
     def dtype(self) -> np.dtype[Any]:

@@ -294,9 +294,7 @@ class Kernel(ABC):
 
     def entry_flops(self, rows: BlockForm) -> float:
         """Return the cost of one entry between a row like these and a dense one, as :meth:`flops_per_entry`."""
-        if not (rows.sparse and self.accepts_csr):
-            return self.flops_per_entry(rows.columns)
-        return self.flops_per_entry(0) + csr.product_flops(rows, 1)
+        return csr.entry_flops(rows.taken(self.accepts_csr)[1], self.flops_per_entry)
 
     @property
     def for_devices(self) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 
 from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.blas import solve_paused
+from bigpca.csr import form_of
 from bigpca.devices import Device, RowsThere, precisely, solving_on
 from bigpca.engine.driver import run_pass
 from bigpca.engine.group import SHARED, Folding, Group, Reads
@@ -25,12 +26,11 @@ from bigpca.engine.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly
 from bigpca.engine.planning import Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.errors import listed
+from bigpca.forms import Values
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.reading.blocks import (
     Block,
     CountedRows,
-    Values,
-    group_shift,
     product_dtype,
 )
 from bigpca.passes.reading.preparing import Preparing
@@ -411,7 +411,7 @@ class FirstRows:
         if isinstance(first, RowsThere):
             device = Device.holding(first)
             return device.fetch(device.shifted(first, None, first.dtype)[1])
-        return group_shift(first).astype(np.float64)
+        return form_of(first).mean(first).astype(np.float64)
 
     def values(self, run: Run, *, there: bool = False) -> Values:
         """Return the first rows that count, of one slab, mapped, in the working dtype."""

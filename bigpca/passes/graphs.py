@@ -28,7 +28,7 @@ import bigpca.dask_array as da
 from bigpca.blas import solve_paused
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.sources import Source, row_source
-from bigpca.data.sparse import is_csr
+from bigpca.data.sparse import form_of_meta, is_held, is_rows
 from bigpca.data.views import array_of, graph_of
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import RowsThere
@@ -97,7 +97,7 @@ class GraphSource:
                 f"{share:.0f}, so most of the input would be read again for every group. {self._remedy}"
             )
         promised = int(self.X.shape[1]), np.dtype(self.X.dtype).str
-        sparse = is_csr(self.X._meta)
+        sparse = not form_of_meta(self.X._meta).shifts
         reader = GraphReader(self.offsets[first : last + 1], keys, _opaque(nodes), *promised, self.label, sparse)
         return GraphCut(reader, futures)
 
@@ -193,16 +193,13 @@ class GraphSource:
 
     @property
     def _remedy(self) -> str:
-        if is_csr(self.X._meta):
-            write = 'anndata.io.write_elem(zarr.open_group(out, mode="w"), "X", X)'
-            return f"Write the array once, still sparse, with {write} and open that."
-        return "Write the array once with bp.ingest(X, out) and open that."
+        return form_of_meta(self.X._meta).once
 
 
 def _with_own_rows(nodes: dict[Key, GraphNode]) -> dict[Key, GraphNode]:
     """Return the nodes with slices of sparse rows and of sources in memory, so that a task is not sent all rows."""
     stored = {k: node.value for k, node in nodes.items() if isinstance(node, DataNode)}
-    values = {k: v for k, v in stored.items() if is_csr(v) or (isinstance(v, Source) and v.in_memory) or _is_there(v)}
+    values = {k: v for k, v in stored.items() if is_held(v) or _is_there(v)}
     slices = (da.core.getter, da.core.getter_inline, da.core.getter_nofancy, operator.getitem)  # Dask's of an array
     taken: dict[Key, GraphNode] = {}
     for key, node in nodes.items():
@@ -259,7 +256,7 @@ def _is_leaf(key: Key, nodes: Mapping[Key, GraphNode], shared: Mapping[Key, obje
     """Whether a node reads: a chunk in memory, or a node that depends only on stored objects (keys without chunk)."""
     node = nodes[key]
     if isinstance(node, DataNode):
-        return isinstance(node.value, np.ndarray) or is_csr(node.value)
+        return is_rows(node.value)
     if isinstance(node, Alias):  # of a stored object, which is counted itself
         return False
     return all(isinstance(nodes.get(k), DataNode) and k not in shared and isinstance(k, str) for k in node.dependencies)
@@ -274,7 +271,7 @@ def _count_leaves(graph: HighLevelGraph) -> int:
             count += len(layer.get_output_keys())
         elif isinstance(layer, MaterializedLayer) and not inputs:
             values = [v.value if isinstance(v, DataNode) else v for v in layer.mapping.values()]
-            arrays = sum(isinstance(v, np.ndarray) or is_csr(v) or _is_future(v) for v in values)
+            arrays = sum(is_rows(v) or _is_future(v) for v in values)
             tasks = sum(isinstance(v, Task | tuple) for v in layer.mapping.values())
             count += arrays + tasks
         elif not inputs and not isinstance(layer, MaterializedLayer):

@@ -16,13 +16,13 @@ from operator import methodcaller
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import each_piece
 from bigpca.costs import BlockForm
+from bigpca.csr import form_of
 from bigpca.data.checks import note_rounded
-from bigpca.data.sparse import scaled_rows, stored_values, transposed, without_values
+from bigpca.data.sparse import scaled_rows, transposed, without_values
 from bigpca.devices import Device, gram_bytes, precisely
 from bigpca.engine.group import SHARED, Folding, Group
 from bigpca.engine.interfaces import Inputs
@@ -30,12 +30,12 @@ from bigpca.engine.jobs import Finish, GroupTask, Pass, PassState
 from bigpca.engine.layout import coalesce, plan_layout, split_evenly
 from bigpca.engine.planning import BYTE_WORK, PIECES, Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
+from bigpca.forms import WIDTH, Values
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.dot_matrix import WIDTH, ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.fold import Read
 from bigpca.passes.reading.blocks import (
     Block,
-    Values,
     product_dtype,
     within_range,
 )
@@ -151,11 +151,10 @@ class PanelGroup(Group[Values], Generic[P, B]):
         if step.there:
             return block.values
         values = map_rows(step.maps, block, where) if step.maps else block.values
-        sparse = isinstance(slab, csr_array)  # about zero: a shift would make them dense
-        if not step.plain and not sparse and about.any():
-            np.subtract(values, about.astype(self.dtype), out=values)
+        if not step.plain and about.any():
+            values = form_of(values).affine(values, about.astype(self.dtype), None, values)
         values = values if weights is None else scaled_rows(values, np.sqrt(weights))
-        return values if sparse or shift is None or self.device is not None else within_range(values, block.largest)
+        return values if shift is None or self.device is not None else within_range(values, block.largest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,7 +171,7 @@ class DotGroup(PanelGroup[DotPanels, tuple[int, Values]]):
             rows = state.scaled(self.device.put(rows), self.device)
         if row < self.panel[1]:
             held.append((row, rows))
-            note_rounded(stored_values(slab))
+            note_rounded(form_of(slab).stored(slab))
         yield row, rows
 
     def _add(self, state: DotPanels, held: Held, block: tuple[int, Values]) -> None:
@@ -187,10 +186,8 @@ def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
     If the first order of its error is ``corrected`` afterwards, float32 is used from a tenth of the usual cost on.
     Sparse rows, which are centred after they are multiplied, are always multiplied in float64.
     """
-    if rows.sparse:
-        return np.dtype(np.float64)
     flops = float(rows.n_rows) ** 2 * rows.n_columns
-    return product_dtype(rows.dtype, CORRECTED * flops if corrected else flops)
+    return rows.form.projected_dtype(product_dtype(rows.dtype, CORRECTED * flops if corrected else flops))
 
 
 @dataclass(frozen=True)

@@ -22,6 +22,7 @@ from dask.base import tokenize
 import bigpca.dask_array as da
 from bigpca.arrays import Array, working_dtype
 from bigpca.blas import one_blas_thread, solve_paused
+from bigpca.csr import form_of
 from bigpca.data.batches import reject_batches
 from bigpca.data.checks import note_rounded
 from bigpca.data.containers import check_chunk_shape
@@ -29,7 +30,7 @@ from bigpca.data.provenance import Made, Provenance
 from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, row_source
-from bigpca.data.sparse import computed_rows, csr_meta, is_csr, stored_values
+from bigpca.data.sparse import computed_rows, form_of_meta, is_csr
 from bigpca.data.views import carrying
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import tile_bytes
@@ -43,8 +44,8 @@ from bigpca.engine.local import check_end, current_client, local_threads
 from bigpca.engine.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError, OutputExistsError
+from bigpca.forms import Values
 from bigpca.passes.graphs import wrap_sources
-from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.readers import MAPS
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device, pass_over, unchanged
@@ -77,8 +78,7 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None
     name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # equal for the same map of the same rows
     declared, dtype = (f, X.chunks[0], int(X.shape[1])), f.output_dtype(X.dtype)
     shared = dask.delayed(declared, name=f"{name}-function", pure=True, traverse=False)
-    sparse = is_csr(X._meta) and f.keeps_csr
-    meta = csr_meta(dtype) if sparse else np.empty((0, 0), dtype)
+    meta = form_of_meta(X._meta).after(f.keeps_csr).meta(dtype)
     mapped = da.map_blocks(
         _apply_block,
         X,
@@ -113,7 +113,7 @@ def _apply_block(
     rows: Values = computed_rows(block, "the Dask array", np.dtype(dtype), sparse=sparse, there=there)
     count = chunks[block_id[0]] if block_id else np.nan
     check_chunk_shape(rows.shape, (n_columns,) if np.isnan(count) else (int(count), n_columns), "the Dask array")
-    note_rounded(stored_values(rows))
+    note_rounded(form_of(rows).stored(rows))
     with one_blas_thread():
         return map_run((MapStep(f, 0),), rows, 0, "a block of the input")
 
@@ -424,9 +424,7 @@ def plan_writing(
     mapping, kept = f.bytes_for(rows.n_columns, read_rows, working.itemsize)
     mapping += rows.prices.block(read_rows, working.itemsize)[1].bytes
     chunk = min(chunk_rows, rows.n_rows) * row
-    copied = rows.prices.copied_row_bytes(
-        np.dtype(np.float64) if rows.sparse else working
-    )  # in which CSR is multiplied
+    copied = rows.prices.copied_row_bytes(rows.form.projected_dtype(working))
     peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk) + (_reads_ahead(rows, read_rows) - 1) * read
     peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
     (requests, in_flight), chunks, notes = rows.origin.requests, -(-rows.n_rows // chunk_rows), rows.origin.unnoticed

@@ -23,9 +23,9 @@ from bigpca.costs import BlockForm, Work
 from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
 from bigpca.data.checks import READABLE_BYTES, whole_chunks
 from bigpca.data.grids import Labels
-from bigpca.data.source import Source, of_task, stored_row_bytes
+from bigpca.data.source import Source, of_task
 from bigpca.data.sources import open_source, source_of
-from bigpca.data.sparse import csr_meta, is_csr
+from bigpca.data.sparse import beside, form_of_meta
 from bigpca.data.views import View, array_of, carried, carries_covariates, graph_of, sources_in, view_of, viewed
 from bigpca.data.weights import open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, place_at
@@ -37,6 +37,7 @@ from bigpca.engine.planning import Layout, PassCost, Resources
 from bigpca.engine.resources import find_resources
 from bigpca.engine.run import Run
 from bigpca.errors import NonFiniteError, brief, warn_caller
+from bigpca.forms import DenseForm
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.blocks import CountedRows
@@ -49,7 +50,7 @@ from bigpca.passes.reading.readers import (
     SidesReader,
     ViewReader,
 )
-from bigpca.passes.reading.row_maps import PLACE_BYTES, MapStep, RowPreprocessor, chain_cost
+from bigpca.passes.reading.row_maps import MapStep, RowPreprocessor, chain_cost
 from bigpca.settings import setting
 from bigpca.storage.files import (
     Seen,
@@ -68,7 +69,6 @@ from bigpca.storage.forms import KEYS_PER_CHUNK
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
 
 
-SPARSE_SLAB_BYTES = 36 * MIB  # two chunks of 16 MiB or one of 32, with their row ends, whatever the rounding of rows
 # Of an unknown number of rows, which many fits may read in step, each holding slabs: half of SLAB_ROWS at least.
 OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096
 PIECE_BYTES = 1 << 20  # of small stored chunks that are read together, of rows beside others
@@ -122,8 +122,8 @@ class Origin:
         and what that look has seen of each file.
     direct : tuple of Source
         The sources of dense sides from which rows are read without a graph: one, and arrays in memory beside it.
-    sparse : bool
-        Whether tasks read CSR.
+    form : DenseForm
+        What the rows that tasks read do in the way of their kind.
     in_memory : bool
         Whether rows are an array of this process, which is never sent to workers; of sides, whether all are, or those
         beside stored ones are too large to be sent to them, slice by slice.
@@ -148,7 +148,7 @@ class Origin:
     sides: tuple[Origin, ...] = ()
     looked: tuple[str, Seen] = field(default_factory=lambda: ("", {}))
     direct: tuple[Source, ...] = field(init=False)
-    sparse: bool = field(init=False)
+    form: DenseForm = field(init=False)
     in_memory: bool = field(init=False)
     widths: tuple[int, ...] = field(init=False)
     owned: bool = field(init=False)
@@ -159,7 +159,7 @@ class Origin:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
-        view, self.sparse = self.view, is_csr(self.samples._meta)
+        view, self.form = self.view, form_of_meta(self.samples._meta)
         self.rows_per_sample = 1 if view is None else view.rows_per_sample
         copied = len(self.samples.chunks[1]) > 1 or (view is not None and view.copies)
         self.owned = copied or self.stored is not None
@@ -173,7 +173,7 @@ class Origin:
             self.in_memory = len(held) == len(self.sides) or not sent or size > SENT_BYTES
         for side in self.sides:
             self.widths += (int(side.X.shape[1]),)
-            direct += [side.stored] if side.stored is not None and side.view is None and not side.sparse else []
+            direct += [side.stored] if side.stored is not None and side.view is None and side.form.shifts else []
         self.direct = ()
         if direct and len(direct) == len(self.sides):
             # Rows are cut where chunks of the longest end; those of another store would be decoded for several reads.
@@ -205,13 +205,8 @@ class Origin:
     def values_per_sample(self) -> float:
         """Stored values of a mean sample; of sparse ones in a graph, what :attr:`looked_at` shows, or all columns."""
         n, d = map(int, self.samples.shape)
-        if not self.sparse:
-            return float(d)
         known = None if self.stored is None else self.stored.stored_values
-        if known is not None:
-            return known / max(1, n)
-        rows, values = self.looked_at
-        return values / rows if rows else float(d)
+        return self.form.mean_values(d, None if known is None else known / max(1, n), lambda: self.looked_at)
 
     @cached_property
     def looked_at(self) -> tuple[int, int]:
@@ -222,7 +217,8 @@ class Origin:
         """
         X = self.samples
         largest = max(X.chunks[0], default=0) * int(X.shape[1]) * X.dtype.itemsize
-        return self.graph.stored_values() if self.stored is None and self.sparse and largest > COUNTED_BYTES else (0, 0)
+        unknown = self.stored is None and largest > COUNTED_BYTES
+        return self.form.looked(lambda: self.graph.stored_values()) if unknown else (0, 0)
 
     @cached_property
     def row_chunks(self) -> tuple[int, ...]:
@@ -241,10 +237,9 @@ class Origin:
     @property
     def sample_bytes(self) -> float:
         """Stored bytes of a sample; of sparse ones, on average."""
-        itemsize = int(self.samples.dtype.itemsize)
-        if self.sparse:
-            return stored_row_bytes(1, self.values_per_sample, itemsize)
-        return self.values_per_sample * itemsize if self.stored is None else self.stored.row_bytes
+        if self.stored is not None:
+            return self.stored.row_bytes
+        return self.form.row_bytes(self.values_per_sample, int(self.samples.dtype.itemsize))
 
     @property
     def row_bytes(self) -> float:
@@ -548,7 +543,12 @@ class Rows:
     @property
     def sparse(self) -> bool:
         """Whether tasks read CSR."""
-        return self.origin.sparse
+        return not self.form.shifts
+
+    @property
+    def form(self) -> DenseForm:
+        """What the rows, as they are read, do in the way of their kind."""
+        return self.origin.form
 
     @property
     def widths(self) -> tuple[int, ...]:
@@ -634,11 +634,12 @@ class Rows:
         least = int(self.origin.row_bytes) if described else 0
         row_bytes = math.ceil(self.prices.row_bytes(working_dtype(self.dtype)))
         chunks, d, (device, there) = self.origin.row_chunks, self.viewed_columns, self.device
-        most, ends = SPARSE_SLAB_BYTES if self.sparse else SLAB_BYTES, self.order.open_ended
+        form, ends = self.origin.form, self.order.open_ended
+        most = form.slab_bytes(SLAB_BYTES)
         most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if ends else most
         # Sparse products are not those of BLAS, and have no strips.
-        kind = Cut(most, device.slab_bytes if device is not None and there else None, strips=not self.sparse, ends=ends)
-        if device is not None and not self.sparse:
+        kind = Cut(most, device.slab_bytes if device is not None and there else None, strips=form.strips, ends=ends)
+        if form.placed(device) is not None:
             kind, work = replace(kind, few=True), None  # one thread has all of it
         cut = plan_layout(chunks, d, self.dtype, state_bytes, least, row_bytes, work, kind)
         if view is not None or self.origin.stored is None or not self.origin.stored.reach:
@@ -726,14 +727,14 @@ class Prices:
         maps and weights need beside a read.
         """
         rows, origin = self.rows, self.rows.origin
-        stored = origin.values_per_sample if rows.sparse else None
+        stored = origin.form.per_row(origin.values_per_sample)
         form, work = BlockForm(rows.viewed_columns, count, stored, itemsize), Work()
         if rows.steps:
             work, form = chain_cost(rows.steps, form)
         chunk = 0
         if origin.view is not None:
             chunk = math.ceil(max(origin.sample_chunks, default=0) * origin.sample_bytes)
-        row_bytes = form.values * (itemsize + PLACE_BYTES if form.sparse else itemsize)
+        row_bytes = form.values * form.value_bytes
         once = rows.counted.weights is None and rows.counted.present is None and rows.counted.coming is None
         weighted = 0 if once else math.ceil(2 * form.rows * (8 + row_bytes))
         decoding = 0 if origin.stored is None else origin.stored.decoding_bytes(rows.viewed_columns)
@@ -751,7 +752,7 @@ class Prices:
         counted, origin = tuple[PassCost, ...](), self.rows.origin
         if self.rows.order.counted:
             counted = (PassCost(name="count", bytes_read=int(self.rows.n_rows * origin.row_bytes)),)
-        if origin.sparse and (rows := origin.looked_at[0]):
+        if rows := origin.looked_at[0]:
             share, size = rows / max(1, int(origin.samples.shape[0])), int(rows * origin.sample_bytes)
             counted = (*counted, PassCost(name="stored values", reads=share, bytes_read=size))
         search = carried(origin.X).search  # of columns that have values
@@ -763,11 +764,10 @@ class Prices:
 
     def row_bytes(self, dtype: DType) -> float:
         """Bytes of a row of the view in a dtype: its columns, or the stored values of the densest sparse rows."""
-        if not self.rows.sparse:
-            return self.rows.viewed_columns * dtype.itemsize
-        stored = self.rows.origin.stored
-        densest = None if stored is None else stored.densest
-        return stored_row_bytes(1, self.rows.origin.values_per_sample if densest is None else densest, dtype.itemsize)
+        origin = self.rows.origin
+        densest = None if origin.stored is None else origin.stored.densest
+        values = origin.form.per_row(origin.values_per_sample if densest is None else densest)
+        return origin.form.row_bytes(self.rows.viewed_columns if values is None else values, dtype.itemsize)
 
     def held_row_bytes(self, dtype: DType) -> float:
         """Bytes of a mapped row in a dtype; of sparse rows, on average."""
@@ -777,10 +777,8 @@ class Prices:
 
     def copied_row_bytes(self, dtype: DType) -> int:
         """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""
-        if self.rows.sparse:
-            return math.ceil(self.row_bytes(dtype))
-        owned = self.rows.origin.owned or self.rows.fill is not None
-        return 0 if owned and dtype == self.rows.dtype else self.rows.viewed_columns * dtype.itemsize
+        owned = self.rows.origin.form.stays and (self.rows.origin.owned or self.rows.fill is not None)
+        return 0 if owned and dtype == self.rows.dtype else math.ceil(self.row_bytes(dtype))
 
 
 def _weights_checked(rows: Rows, weights: Vector) -> Rows:
@@ -823,7 +821,7 @@ def beside_covariates(rows: Rows) -> Rows:
 def on_device(rows: Rows) -> RowsThere | None:
     """Return the first rows on their device, or none of them, if they are analysed as they come from it."""
     origin = rows.origin
-    if origin.view or rows.steps or origin.sides or origin.sparse:
+    if origin.view or rows.steps or origin.sides:
         return None
     batches = rows.order.batches
     one = origin.samples._meta if batches is None else batches.stream.first_array
@@ -975,7 +973,6 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     sides = [side.begun() if np.isnan(side.X.shape[0]) else side for side in sides]
     check_paired(sides, names)
     arrays = [side.X for side in sides]
-    sparse = any(side.sparse for side in sides)
     # Chunks are those of the side with the longest rows. Chunks of others that end within them are held, and decoded
     # once for each group that they belong to.
     lead = max(range(len(sides)), key=lambda i: sides[i].origin.row_bytes)
@@ -986,9 +983,9 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     ]
     # Each side is a block of columns, which readers copy once, to its place. CSR cannot have float16.
     cut = [array.rechunk({0: arrays[lead].chunks[0], 1: -1}) for array in arrays]
-    dtype = np.result_type(*(array.dtype for array in arrays), *[np.float32] * sparse)
+    dtype, form = beside([array._meta for array in arrays])
     whole = da.concatenate([array.astype(dtype) for array in cut], axis=1)
-    joined = array_of(graph_of(whole), whole.name, whole.chunks, csr_meta(dtype) if sparse else whole._meta)
+    joined = array_of(graph_of(whole), whole.name, whole.chunks, form.meta(dtype))
     lazy = any(side.origin.lazy for side in sides)
     origin = replace(Origin.of(joined, lazy=lazy), sides=tuple(side.origin for side in sides))
     return Rows(origin=origin, order=Order(titles=tuple(names)), counted=sides[0].counted, seed=sides[0].seed)

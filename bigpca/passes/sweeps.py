@@ -30,12 +30,13 @@ from bigpca.engine.jobs import Finish, GroupTask, Pass
 from bigpca.engine.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, coalesce
 from bigpca.engine.planning import Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
+from bigpca.forms import Values
 from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
 from bigpca.passes.fold import Read
 from bigpca.passes.panels import Held, PanelGroup, Prepare
-from bigpca.passes.reading.blocks import Values, product_dtype
+from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over, reject_weights
 

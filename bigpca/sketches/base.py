@@ -15,12 +15,12 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Matrix, Vector
 from bigpca.costs import BlockForm, Work
+from bigpca.csr import form_of
 from bigpca.errors import positive_integer
 from bigpca.seeds import check_seed
 
 CACHE_BYTES = 256 << 20
 REARRANGED_BYTES = 8 << 20  # of rearranged rows, or of redrawn W, at a time
-STRIP_BYTES = 4 << 20  # of sparse rows that are made dense at a time
 FIXED_BYTES = 1 << 20  # temporaries of building the parts: one block of random numbers and its copies
 
 
@@ -193,12 +193,10 @@ class Sketch(ABC):
         count, d = rows.shape
         out = np.empty((count, self.width(d)), rows.dtype)
         parts = self._kept_parts(d, rows.dtype) if count else ()
-        if count and (self.takes_csr or isinstance(rows, np.ndarray)):
-            self._apply(rows, parts, out)
-        elif count:  # dense strips of sparse rows
-            parts = list(parts)
-            for start, stop in spans(count, max(1, STRIP_BYTES // (d * rows.dtype.itemsize))):
-                self._apply(rows[start:stop].toarray(), parts, out[start:stop])  # type: ignore[union-attr]
+        form = form_of(rows)
+        parts = form.repeated(parts, self.takes_csr)
+        for part, first in form.parts(rows, self.takes_csr) if count else ():
+            self._apply(part, parts, out[first : first + part.shape[0]])
         return out
 
     def matrix(self, d: int, start: int = 0, stop: int | None = None) -> Matrix:
@@ -251,9 +249,8 @@ class Sketch(ABC):
         output = rows.rows * self.width(d) * itemsize
         _, largest = self._part_bytes(d, itemsize)
         held = self.cached_bytes(d, itemsize) + largest + output + FIXED_BYTES
-        if rows.sparse and not self.takes_csr:
-            rows = rows.strips(STRIP_BYTES)
-            return Work(held + rows.rows * d * itemsize + self._scratch_bytes(rows)) + self._work(rows)
+        strips, rows = rows.taken(self.takes_csr)
+        held += rows.rows * d * itemsize if strips else 0
         return Work(held + self._scratch_bytes(rows)) + self._work(rows)
 
     def dot_product_variance(self, x: ArrayLike, y: ArrayLike) -> Vector:

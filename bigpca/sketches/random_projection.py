@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
-from scipy.sparse import csc_array, csr_array
+from scipy.sparse import csc_array
 
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
@@ -70,11 +70,12 @@ class Gaussian(RandomSketch):
         return d * self.q * itemsize + 256 * (-(-d // self._tile)), tile * (itemsize + (4 if itemsize == 8 else 0))
 
     def _apply(self, rows: Any, parts: Iterable[Array], out: Array) -> None:
-        start, product = 0, None if isinstance(rows, csr_array) else np.empty_like(out)
+        start, product, form = 0, None, csr.form_of(rows)
         out[...] = 0
         for tile in parts:
             own = _columns(rows, start, len(tile))
-            out += csr.multiply(own, tile) if product is None else np.matmul(own, tile, out=product)
+            product = form.multiply(own, tile, product)
+            out += product
             start += len(tile)
             del tile  # before the next one is drawn
         # W's entries are cached unscaled: float32 numbers, exact in both precisions.
@@ -84,11 +85,7 @@ class Gaussian(RandomSketch):
         return csr.product_work(rows, self.q)
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
-        product = rows.rows * self.q * rows.itemsize
-        if not rows.sparse:
-            return product
-        cut = int(2 * rows.rows * rows.values * (rows.itemsize + 4)) if self._tile < rows.columns else 0
-        return 2 * product + cut + csr.product_bytes(rows, self.q)
+        return csr.made_bytes(rows, self.q) + csr.cut_bytes(rows, self._tile) + csr.product_bytes(rows, self.q)
 
     def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
         dots, norms, _ = pair_products(x, y)
@@ -148,11 +145,7 @@ class SparseSketch(RandomSketch):
         for part in parts:
             own = _columns(rows, start, part.shape[1])
             start += part.shape[1]
-            if isinstance(own, csr_array):
-                csr.add_sparse_product(own, part.T, out)
-                continue
-            for first, last in spans(len(own), TILE_ROWS):
-                out[first:last] += (part @ np.ascontiguousarray(own[first:last].T)).T  # (columns, rows)
+            csr.form_of(own).add_sketched(own, part, out, TILE_ROWS)
         # Entries are cached as +-1, exact in both precisions.
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.entries)), out=out)
 
@@ -161,8 +154,7 @@ class SparseSketch(RandomSketch):
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         tile = 2 * min(rows.rows, TILE_ROWS) * (min(rows.columns, TILE_COLUMNS) + self.q) * rows.itemsize
-        cut = rows.sparse and rows.columns > TILE_COLUMNS
-        return tile + (int(2 * rows.rows * rows.values * (rows.itemsize + 4)) if cut else 0)
+        return tile + csr.cut_bytes(rows, TILE_COLUMNS)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Matrix, Vector
 from bigpca.blas import blas_threads, symmetric_rank_update
+from bigpca.csr import form_of
 from bigpca.solvers.eigh import numerical_rank, top_eigenpairs
 from bigpca.solvers.strips import PARTS, STRIP_WIDTH, Strip, each_strip, sum_strips
 
@@ -97,12 +98,12 @@ def leading_axes(
 
 def _exponent(pieces: Sequence[Array | csr_array]) -> int:
     """Return the binary exponent of the largest value; division by that power of two keeps squares in range."""
-    values = [p.data if isinstance(p, csr_array) else p for p in pieces]
+    values = [form_of(p).stored(p) for p in pieces]
     return int(np.frexp(max((max(float(v.max()), -float(v.min())) for v in values if v.size), default=0.0))[1])
 
 
 def _strip(pieces: Sequence[Array | csr_array], columns: Strip, exponent: int) -> Array:
-    rows = np.concatenate([p[:, columns].toarray() if isinstance(p, csr_array) else p[:, columns] for p in pieces])
+    rows = np.concatenate([form_of(p).dense(p[:, columns]) for p in pieces])
     strip: Array = np.ldexp(rows, -exponent, out=rows)
     return strip
 

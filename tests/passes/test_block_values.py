@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
 import bigpca as bp
+from bigpca.csr import SPARSE_SLAB_BYTES
 from bigpca.data.sparse import csr_block, row_range
 from bigpca.engine.layout import Cut, plan_layout
 from bigpca.errors import NonFiniteError
@@ -20,7 +21,7 @@ from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, SketchFactor
 from bigpca.passes.fold import FoldGroup
 from bigpca.passes.reading.readers import Reader
-from bigpca.passes.rows import SPARSE_SLAB_BYTES, Rows
+from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
 from bigpca.sketches import Gaussian
 from tests.passes.kit import assert_moments, folded, full, normal, scatter_of
@@ -141,7 +142,7 @@ def test_reads_of_sparse_rows_are_as_large_whatever_the_rounding_of_their_chunks
 
 
 def test_sparse_rows_are_folded_without_a_shift_and_made_dense_in_strips_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigpca.passes.reading.blocks.STRIP_BYTES", 10 * D * 8)
+    monkeypatch.setattr("bigpca.csr.STRIP_BYTES", 10 * D * 8)
     rows, truth = sparse_rows(), sparse_rows().toarray()
     made: list[int] = []
     dense = csr_array.toarray

@@ -15,7 +15,7 @@ from scipy.spatial.distance import cdist
 import bigpca as bp
 from bigpca import kernels
 from bigpca.arrays import mirror_upper
-from bigpca.costs import BlockForm, Work
+from bigpca.costs import STRIP_BYTES, BlockForm, Work
 from bigpca.data.views import View, columns_of, view_of, viewed
 from bigpca.engine.checkpoint import Checkpoint
 from bigpca.engine.run import Run
@@ -29,7 +29,6 @@ from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, 
 from bigpca.passes.fold import FirstRows, Read
 from bigpca.passes.panels import ColumnRead, column_layout
 from bigpca.passes.project import project_in_memory, project_to
-from bigpca.passes.reading.blocks import STRIP_BYTES
 from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, Residuals, chain_cost
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep

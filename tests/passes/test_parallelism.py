@@ -18,7 +18,6 @@ from bigpca.engine import layout
 from bigpca.engine.group import read_ahead
 from bigpca.engine.layout import Cut, plan_layout
 from bigpca.engine.planning import PIECES
-from bigpca.passes.accumulators import dot_matrix
 from bigpca.passes.project import output_chunk_rows, plan_writing
 from bigpca.passes.reading.row_maps import Affine
 from bigpca.passes.rows import Rows
@@ -158,7 +157,7 @@ def large_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(layout, "STRIP_WORK", 1e4)
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 4096)
     monkeypatch.setattr(arrays, "SUMMED", 256)
-    monkeypatch.setattr(dot_matrix, "WIDTH", 16)
+    monkeypatch.setattr("bigpca.forms.WIDTH", 16)
     for name in ("STRIP_COLUMNS", "FACTOR_COLUMNS", "STRIP_ROWS"):
         monkeypatch.setattr(blas, name, 8)
     rng = np.random.default_rng(0)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, unpack, working_dtype
-from bigpca.data.sparse import as_dense
+from bigpca.csr import form_of
 from bigpca.devices import device_of_solve, precisely
 from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
@@ -763,7 +763,7 @@ class FeaturesFit(KernelFit):
             rows = given.source.read(0, given.n_rows)
         else:
             rows = self.sample[0].values(run)
-        rows = as_dense(spread_rows(rows, SCORED_ROWS))
+        rows = form_of(rows).dense(spread_rows(rows, SCORED_ROWS))
         return rows[np.isfinite(rows).all(axis=1)]
 
     def spectrum(self, run: Run) -> KernelSpectrum:

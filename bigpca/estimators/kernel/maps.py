@@ -14,17 +14,17 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve
-from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Matrix, Vector, working_dtype
 from bigpca.blas import blas_threads, threads_of_solve
+from bigpca.csr import form_of
 from bigpca.devices import Device, precisely, tile_bytes
 from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import OF_REFERENCES, STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
+from bigpca.forms import Values
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks
-from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import Float64Map, RowMap
 from bigpca.records import Coding, Held, of_part, stored
 
@@ -140,7 +140,7 @@ class Expansion:
         """
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         total = np.zeros((rows.shape[0], weights.shape[1]))
-        device = device if self.kernel.for_devices and not isinstance(rows, csr_array) else None
+        device = form_of(rows).placed(device if self.kernel.for_devices else None)
         tiles = self._tiles(rows, dtype, device)
         stored = self.references.tiles(self._tile_rows(device))
         references = ((i, self._prepare_references(R, dtype, i, device)) for i, R in stored)
@@ -441,12 +441,7 @@ def _set_aside(rows: Values, where: str, nan_policy: str, name: str) -> tuple[Va
         return rows, bad
     if nan_policy != "omit":
         reject_non_finite(rows, where, name)
-    if isinstance(rows, csr_array):  # kernels that accept CSR accept rows of zeros
-        finite = np.where(np.isfinite(rows.data), rows.data, 0)
-        return csr_array((finite, rows.indices, rows.indptr), rows.shape), bad
-    clean = np.array(np.asarray(rows))
-    clean[bad] = clean[~bad][0] if not bad.all() else 1
-    return clean, bad
+    return form_of(rows).replaced(rows, bad), bad
 
 
 @dataclass(frozen=True)

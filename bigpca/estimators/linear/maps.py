@@ -14,20 +14,18 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike, NDArray
-from scipy.sparse import csr_array
 
-from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unmasked, working_dtype
 from bigpca.costs import BlockForm
+from bigpca.csr import form_of
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
-from bigpca.data.sparse import with_values
 from bigpca.devices import Device
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, an, format_bytes
 from bigpca.estimators.shared.inputs import settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
+from bigpca.forms import Values
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import L2, Affine, Float64Map, MapStep, RowMap
 from bigpca.passes.rows import Rows
@@ -218,15 +216,9 @@ class Projection(LinearRowMap):
         ValueError
             Where values are outside the limits.
         """
-        if isinstance(rows, csr_array):
-            # x A' - A mean in float64, which keeps the zeros of sparse rows.
-            axes, dtype = self._axes(), self.output_dtype(rows.dtype)
-            with np.errstate(invalid="ignore", over="ignore"):
-                scores = csr.multiply(with_values(rows, rows.data.astype(np.float64)), axes.T) - axes @ self.mean
-                return self._settled(rows, scores.astype(dtype, copy=False), where)
         self.check_limits(rows, where)
-        dtype = self.output_dtype(rows.dtype)
-        axes, mean = self._axes(), self.mean.astype(self.dtype_of(rows.dtype))
+        dtype, axes = self.output_dtype(rows.dtype), self._axes()
+        mean = self.mean.astype(form_of(rows).projected_dtype(self.dtype_of(rows.dtype)))
         with np.errstate(invalid="ignore", over="ignore"):
             scores = self._products(rows, mean, axes.T.astype(mean.dtype)).astype(dtype, copy=False)
             # What rounding took from the mean, at the precision of the scores: it is the same for every row.
@@ -241,14 +233,8 @@ class Projection(LinearRowMap):
         """Return ``(rows - mean) axes`` (b, k) in the precision of the axes (d, k)."""
         if self.device is not None:
             return np.require(self.device.scores(rows, mean, axes)[0], requirements=["W"])  # JAX lets nobody change it
-        (d, k), dtype = axes.shape, axes.dtype
-        strip = strip_rows(len(rows), d, dtype.itemsize)
-        scores, centred = np.empty((len(rows), k), dtype), np.empty((strip, d), dtype)
-        for start in range(0, len(rows), strip):
-            part = rows[start : start + strip]
-            shifted = np.subtract(part, mean, out=centred[: len(part)], dtype=dtype, casting="unsafe")
-            np.matmul(shifted, axes, out=scores[start : start + strip])
-        return scores
+        strip = strip_rows(rows.shape[0], len(axes), axes.dtype.itemsize)
+        return form_of(rows).projected(rows, mean, axes, strip)
 
     @property
     def takes_csr(self) -> bool:

@@ -18,12 +18,12 @@ from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, unmasked
+from bigpca.csr import form_of
 from bigpca.data.checks import check_dtype, row_width
 from bigpca.data.containers import (
     check_columns,
@@ -51,9 +51,9 @@ from bigpca.data.views import View, carried, carries_covariates, viewed, with_in
 from bigpca.devices import RowsThere
 from bigpca.engine.interfaces import noting
 from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
+from bigpca.forms import Values
 from bigpca.parameters import PARAMETERS, Parameter
 from bigpca.passes.project import project_lazily
-from bigpca.passes.reading.blocks import Values
 from bigpca.passes.reading.row_maps import GeneMap, RowPreprocessor, row_of
 from bigpca.passes.rows import Rows, as_given, check_paired, rows_at
 from bigpca.solvers.scaling import Whitening
@@ -629,11 +629,8 @@ def bad_places(rows: Values) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows and columns of NaN and infinities, in order of rows."""
     if isinstance(rows, RowsThere):
         rows = np.asarray(rows[:0] if rows.finite else rows)
-    if isinstance(rows, csr_array):
-        bad = np.flatnonzero(~np.isfinite(rows.data))
-        return np.searchsorted(rows.indptr, bad, side="right") - 1, rows.indices[bad].astype(np.int64)
-    lines, columns = np.nonzero(~np.isfinite(rows))
-    return lines, columns
+    form = form_of(rows)
+    return form.places(rows, ~np.isfinite(form.stored(rows)))
 
 
 def reject_non_finite(rows: Values, where: str, name: str) -> None:

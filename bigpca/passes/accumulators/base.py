@@ -22,14 +22,14 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csr_array
 
-from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Vector, named, packed_size
 from bigpca.blas import symmetric_rank_update
 from bigpca.costs import BlockForm, Work
 from bigpca.data.sparse import scaled_rows
 from bigpca.devices import MAX_SQUARE, MIN_SQUARE, Device, beside_those_on, library_on, pack_upper
 from bigpca.errors import counted, warn_approximation
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, cached_rows
+from bigpca.forms import DENSE, Values
+from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.row_maps import identified
 from bigpca.solvers.components import check_total
 from bigpca.solvers.scaling import LearnedScale, Patterson
@@ -471,9 +471,8 @@ def broadcast(value: T | None) -> T:
 
 def cost_of(state: Accumulator, rows: BlockForm) -> Work:
     """Return what :func:`update_all` takes to update a state: sparse rows are made dense for those that require it."""
-    if rows.sparse and "csr" not in state.accepts:
-        return Work(STRIP_BYTES) + state.cost(rows.strips(STRIP_BYTES))
-    return state.cost(rows)
+    strips, rows = rows.taken("csr" in state.accepts)
+    return Work(strips) + state.cost(rows)
 
 
 def update_all(states: Iterable[Accumulator], block: Block, strip_shift: Vector | None) -> Vector | None:
@@ -486,12 +485,12 @@ def update_all(states: Iterable[Accumulator], block: Block, strip_shift: Vector 
     """
     dense = []
     for state in states:
-        if isinstance(block.values, csr_array) and "csr" not in state.accepts:
-            dense.append(state)
-        else:
+        if "csr" in state.accepts:
             state.update(block)
+        else:
+            dense.append(state)
     for strip in block.strips(strip_shift) if dense else ():
-        strip_shift = strip.shift
+        strip_shift = strip_shift if strip is block else strip.shift  # a dense block is no strip, and has its own
         for state in dense:
             state.update(strip)
     return strip_shift
@@ -535,19 +534,6 @@ def centring_error(lost: Vector, scatter: Vector) -> float:
 def add_known(a: Vector | None, b: Vector | None) -> Vector | None:
     """Return the sum of two vectors, where None is zero."""
     return b if a is None else a if b is None else a + b
-
-
-def column_squares(values: Values, weights: NDArray[np.float64] | None = None) -> NDArray[np.float64]:
-    """Return the (weighted) sum of squares of every column in float64, converting only a few rows at a time."""
-    total = np.zeros(values.shape[1])
-    if isinstance(values, csr_array):
-        csr.add_column_sums(values, total, weights, power=2)
-        return total
-    step = cached_rows(8 * values.shape[1])
-    for i in range(0, len(values), step):
-        rows = values[i : i + step].astype(np.float64, copy=False)
-        total += np.einsum("ij,ij->j", rows, rows) if weights is None else weights[i : i + step] @ rows**2
-    return total
 
 
 def product_scratch(d: int, dtype: DType) -> Array:
@@ -633,10 +619,10 @@ def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], ND
     if shifted:
         # The rows were shifted to about their mean: what is left of it is subtracted afterwards, without loss.
         residual = block.sums / total_weight(block)
-        return residual, column_squares(values, block.weights) - total_weight(block) * residual**2
+        return residual, DENSE.column_squares(values, block.weights) - total_weight(block) * residual**2
     if block.weights is not None:
         mean = block.sums / total_weight(block)
-        return mean, column_squares(values - mean, block.weights)
+        return mean, DENSE.column_squares(values - mean, block.weights)
     # Not shifted: two looks at the rows, never E[xx] - E[x]E[x].
     mean = values.mean(axis=0, dtype=np.float64)
     total = np.zeros(values.shape[1])

@@ -7,20 +7,20 @@ from typing import ClassVar
 
 import numpy as np
 from scipy.linalg.blas import dsymv, dsyr2
-from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, sum_of, unpack_upper
-from bigpca.blas import blas_threads, made_ahead
+from bigpca.blas import blas_threads
 from bigpca.costs import BlockForm, Work
+from bigpca.csr import form_of
 from bigpca.devices import Device
+from bigpca.forms import DENSE, Values
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
     Pieces,
     column_moments,
     column_scale,
-    column_squares,
     joined,
     kept,
     present_rows,
@@ -29,11 +29,8 @@ from bigpca.passes.accumulators.base import (
     symmetric_product,
     total_weight,
 )
-from bigpca.passes.reading.blocks import Block, Values, within_range
+from bigpca.passes.reading.blocks import Block, within_range
 from bigpca.solvers.scaling import LearnedScale
-
-WIDTH = 8192  # columns multiplied in the block's precision before the product is added in float64
-AHEAD = 8  # such products that idle threads make at a time
 
 
 @dataclass
@@ -85,17 +82,9 @@ class DotPanels(Accumulator):
             self.add_tile(device.product(rows.T, columns), first, other_first, device=device)
             return
         ((start, panel),) = self.panels.items()
-        (a, d), b = rows.shape, columns.shape[1]
+        a, b = rows.shape[0], columns.shape[1]
         target = panel[first - start : first - start + a, other_first - start : other_first - start + b]
-        if isinstance(rows, csr_array):
-            csr.add_sparse_product(rows, columns, target)
-            return
-        dense = rows
-        for products in made_ahead(
-            lambda j: [dense[:, j : j + WIDTH] @ columns[j : j + WIDTH]], range(0, d, WIDTH), AHEAD
-        ):
-            for product in products:
-                target += product
+        form_of(rows).add_pair(rows, columns, target)
 
     def add_tile(self, K: Array, row: int, column: int, error: float = 0.0, device: Device | None = None) -> None:
         """Store a tile of G (a, b) whose first entry is ``G[row, column]``; those of a device come in order of columns.
@@ -134,11 +123,7 @@ class DotPanels(Accumulator):
         return 8 * self.n_samples**2  # of the matrix: panels have little more than half of it, and copies on the way
 
     def cost(self, rows: BlockForm) -> Work:
-        if not rows.sparse:
-            return Work(0, float(self.n_samples * self.n_features))
-        # Later rows, half of all, that store a column: between what even columns would have, and all of them.
-        found = self.n_samples / 2 * (rows.values / max(1, rows.columns)) ** 0.5
-        return Work(0, csr.sparse_product_flops(rows, found))
+        return csr.pair_work(rows, self.n_samples)
 
 
 @dataclass
@@ -296,7 +281,7 @@ class DotProduct(Accumulator):
         first, values = int(block.rows[0]), within_range(block.values, block.largest)
         values, mean, deviations = standardized_columns(block, values, self.center, self.scale)
         self.means[first], self.squares[first] = mean, deviations
-        self.total += float(column_squares(values).sum())
+        self.total += float(DENSE.column_squares(values).sum())
         self.product += values @ (values.T @ np.asarray(self.V, values.dtype))
 
     def close(self) -> None:

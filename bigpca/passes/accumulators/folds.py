@@ -8,7 +8,6 @@ from functools import reduce
 from typing import ClassVar, TypeVar, cast
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Vector
 from bigpca.costs import BlockForm, Work
@@ -86,12 +85,7 @@ class FoldStates(Accumulator):
             if not len(own):
                 continue
             # About the fold's own shift, beside that of the block: the mean of its first rows.
-            values, shift = block.values[own], self._shifts.get(fold)
-            if isinstance(values, csr_array):
-                part = Block.of_csr(values, block.rows[own])
-            else:
-                part = Block.about(values, block.rows[own], shift, block.device)
-                shift, part = part.shift, replace(part, shift=block.origin + part.shift, centre=None)
+            part, shift = block.form.among(block, own, self._shifts.get(fold))
             part = part if block.weights is None else part.weighted(block.weights[own])
             self._shifts[fold] = update_all([state], part, shift)
 
@@ -174,7 +168,7 @@ class FoldStates(Accumulator):
 
     def device_bytes(self, rows: BlockForm) -> int | None:
         found = self.template.device_bytes(rows)
-        copied = 2 * rows.rows * rows.columns * rows.itemsize
+        copied = rows.rows * rows.columns * rows.itemsize
         return None if found is None else found + copied + (self.n_folds - 1) * self.template.bytes_there
 
     def cost(self, rows: BlockForm) -> Work:

@@ -10,10 +10,10 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix
 from bigpca.costs import BlockForm, Work
-from bigpca.data.sparse import as_dense
 from bigpca.engine.layout import SLAB_ROWS
+from bigpca.forms import Values
 from bigpca.passes.accumulators.base import KEPT, PARAMETER, Accumulator, kept
-from bigpca.passes.reading.blocks import Block, Values
+from bigpca.passes.reading.blocks import Block
 
 
 @dataclass
@@ -44,7 +44,7 @@ class RowsAt(Accumulator):
     def update(self, block: Block) -> None:
         here = np.flatnonzero(np.isin(block.rows, self.numbers))
         if len(here):
-            self._append(as_dense(block.values[here]), block.rows[here])
+            self._append(block.form.dense(block.values[here]), block.rows[here])
 
     def _append(self, rows: Array, indices: Integers) -> None:
         if self.rows is not None:

@@ -9,7 +9,6 @@ from functools import partial
 from typing import ClassVar, TypeAlias, cast
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
@@ -17,12 +16,13 @@ from bigpca.blas import made_ahead
 from bigpca.costs import BlockForm, Work
 from bigpca.devices import Device, device_of_solve, gram_bytes, host_array, precisely, tile_bytes
 from bigpca.engine.layout import MIB
+from bigpca.forms import Values
 from bigpca.kernels.base import FIXED_BYTES, Kernel, reject_overflow
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values
+from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap
 
 # Precomputed kernels identify rows by absolute number, not by content. Landmarks, whose numbers are not consecutive,
@@ -232,8 +232,9 @@ class LandmarkMap(NumberedMap):
         """Return the memory of one tile of rows and of the landmarks, in float64, and the operations per row."""
         kernel, m, d = self.kernels[0], len(self.landmarks), rows.columns
         work = entries_work(kernel, rows, m) + Work(0, sum(2.0 * T.size for T in self.transforms))
-        if not (rows.sparse and kernel.accepts_csr):
-            return Work(self.working_bytes(d, rows.rows) + (STRIP_BYTES if rows.sparse else 0)) + work
+        strips, taken = rows.taken(kernel.accepts_csr)
+        if not taken.sparse:
+            return Work(self.working_bytes(d, rows.rows) + strips) + work
         entries = self.tile_rows * m * (kernel.entry_bytes(8) + 16 + 8)
         own = 3 * self.tile_rows * math.ceil(12 * rows.values + 16) + csr.product_bytes(rows, m)
         landmarks = m * (kernel.prepared_bytes(d, 8) + 16 * d) + 8 * m * m
@@ -284,10 +285,10 @@ class LandmarkMoments(Accumulator):
 
     def update(self, block: Block) -> None:
         features = broadcast(self.features)
-        if isinstance(block.values, csr_array) and not features.kernels[0].accepts_csr:
-            for strip in block.strips(block.shift):
-                self.update(strip)
-            return
+        for part in block.taken(features.kernels[0].accepts_csr):
+            self._add_block(part, features)
+
+    def _add_block(self, block: Block, features: LandmarkMap) -> None:
         features.prepare(block.values.dtype, block.device)  # once, before threads that share them
         step = features.tile_rows if block.device is None else features.tile_rows_on(block.device)
         tiles = [slice(i, i + step) for i in range(0, block.count, step)]

@@ -36,6 +36,7 @@ from bigpca.costs import BlockForm, Work
 from bigpca.data.sparse import scaled_rows
 from bigpca.devices import Device, gram_bytes, tile_bytes, unscaled
 from bigpca.engine.layout import MIB, SLAB_ROWS
+from bigpca.forms import DENSE
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
@@ -46,45 +47,18 @@ from bigpca.passes.accumulators.base import (
     add_weights,
     broadcast,
     centring_error,
-    column_squares,
     kept,
     lost_squares,
     product_scratch,
     symmetric_product,
 )
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Codes, within_range
-from bigpca.passes.reading.row_maps import Profile, row_totals
+from bigpca.passes.reading.blocks import Block, Codes, within_range
+from bigpca.passes.reading.row_maps import Profile
 
 PROFILE = Profile(1.0)  # of rows of amounts
 TILE_BYTES = 16 * MIB  # of labelled rows that are added at a time
 MOST_CLASSES_THERE = 1024  # and more with more columns: products with one-hot codes then take as long as the scatter
 TILE_BYTES_WITHIN_PRODUCT = 32 * MIB  # the same for a product of two factors
-
-
-@dataclass
-class SparseGram:
-    """Sums of products of the sparse rows of one group, about zero, or about a value that most rows are near.
-
-    Attributes
-    ----------
-    about : ndarray of shape (d,)
-    product : ndarray of shape (d, d), float64; only the upper triangle is computed
-    sums : ndarray of shape (d,)
-    """
-
-    about: Vector
-    product: Matrix
-    sums: Vector
-
-    @classmethod
-    def of(cls, first: csr_array) -> SparseGram:
-        """Return the sums of no rows, for a group that begins with these."""
-        d = int(first.shape[1])
-        return cls(csr.usual_values(first), np.zeros((d, d)), np.zeros(d))
-
-    def add(self, rows: csr_array, weights: Vector | None) -> None:
-        """Add the rows of a block."""
-        csr.add_gram(rows, weights, self.product, self.sums, self.about)
 
 
 @dataclass
@@ -179,7 +153,7 @@ class Moments(CentredRows):
     packed: Vector = kept("n_features", square=True)
     lost: Vector | None = kept(default=None)
     precision: float = kept(default=0.0)
-    _gram: SparseGram | None = field(default=None, repr=False)
+    _gram: csr.SparseGram | None = field(default=None, repr=False)
     _product: Array | None = field(default=None, repr=False)
     _product_rows: int = field(default=0, repr=False)
     _scale: Array | None = field(default=None, repr=False)
@@ -204,18 +178,18 @@ class Moments(CentredRows):
         return upper + lower
 
     def update(self, block: Block) -> None:
-        if isinstance(block.values, csr_array) and block.count:
-            if self.lost is None:
-                self.lost = np.zeros(self.n_features)
-                self._gram = None if csr.prefers_strips(block.values) else SparseGram.of(block.values)
-            if self._gram is None:
-                for strip in block.strips(self._shift):
-                    self.update(strip)
-                return
-        self._begin(block)
-        if self._gram is not None:
-            self._gram.add(block.values, block.weights)
+        if self._shift is None:  # the first block of a group
+            self.lost = block.form.nothing_lost(self.n_features)
+            self._gram = block.form.gram(block.values)
+        if self._gram is None:
+            for strip in block.strips(self._shift):
+                self._begin(strip)
+                self._add_products(strip)
             return
+        self._begin(block)
+        self._gram.add(block.values, block.weights)
+
+    def _add_products(self, block: Block) -> None:
         if self.device is not None:
             self.precision = max(self.precision, float(np.finfo(block.values.dtype).eps))
             if self._scale is None and block.values.dtype != np.float64:
@@ -302,10 +276,7 @@ class Moments(CentredRows):
         self.lost, self.precision = add_known(self.lost, other.lost), max(self.precision, other.precision)
 
     def cost(self, rows: BlockForm) -> Work:
-        if rows.sparse:  # one product, of values or of strips
-            return Work(8 * self.n_features**2 + STRIP_BYTES + 16 * self.n_features) + csr.gram_work(rows)
-        # Two products in float64 at most; the operations are those of one triangle of X'X.
-        return Work(16 * self.n_features**2, float(rows.columns * (rows.columns + 1)))
+        return csr.gram_work(rows)
 
     def device_bytes(self, rows: BlockForm) -> int:
         # A block, and its columns scaled; the sum, and the product, which is converted to float64 and added to it.
@@ -331,12 +302,12 @@ class ColumnMoments(CentredRows):
     squares: Vector = kept("n_features")
 
     def update(self, block: Block) -> None:
-        self._begin(block)
         if self.device is None:
-            self.squares += column_squares(block.values, block.weights)
+            block = block.form.add_squares(block, self._shift, self.squares)
         else:
             scale = self.device.power_of_two(block.values)
             self.squares += self.device.squares(block.values, block.weights, scale)
+        self._begin(block)
 
     def close(self) -> None:
         offset = self._end()
@@ -372,15 +343,8 @@ class StoredColumnMoments(ColumnMoments):
     lost: Vector | None = kept(default=None)
 
     def update(self, block: Block) -> None:
-        if not isinstance(block.values, csr_array):
-            super().update(block)
-            return
-        about = np.where(block.origin == 0, 0, csr.usual_values(block.values)) if self._shift is None else self._shift
-        self.lost, sums = np.zeros(self.n_features), np.zeros(self.n_features)
-        for tile, w in csr.tiles_about(block.values, block.weights, about):
-            csr.add_column_sums(tile, sums, w)
-            csr.add_column_sums(tile, self.squares, w, power=2)
-        self._begin(replace(block, shift=about, sums=sums))
+        self.lost = block.form.nothing_lost(self.n_features)
+        super().update(block)
 
     def close(self) -> None:
         if self.lost is not None:
@@ -392,7 +356,7 @@ class StoredColumnMoments(ColumnMoments):
         self.lost = add_known(self.lost, cast("StoredColumnMoments", other).lost)
 
     def cost(self, rows: BlockForm) -> Work:
-        return Work(csr.TILE_VALUE_BYTES * csr.tile_values(rows.columns) if rows.sparse else 0, 2.0 * rows.values)
+        return Work(csr.tile_bytes(rows), 2.0 * rows.values)
 
 
 def labelled_tiles(
@@ -513,7 +477,7 @@ class ClassMoments(Weighted, Accumulator):
         if weights is not None:
             rows *= np.sqrt(weights).astype(rows.dtype)[:, None]  # of the buffer, after the shifts
         if not self.whole:
-            self.within += column_squares(rows)
+            self.within += DENSE.column_squares(rows)
             return
         if self._product is None or self._product.dtype != rows.dtype:
             self._product = product_scratch(self.n_features, rows.dtype)
@@ -802,8 +766,7 @@ class ProfileMoments(Accumulator):
     def update(self, block: Block) -> None:
         if not block.count:
             return
-        sparse, device = isinstance(block.values, csr_array), block.device
-        rows = block.values.astype(np.float64, copy=False)
+        device, rows = block.device, block.values.astype(np.float64, copy=False)
         if device is not None:  # rows that are rejected are named here
             there = device.put(rows) + device.put(block.origin)
             least, totals = device.xp.min(there, axis=1), device.xp.sum(there, axis=1)
@@ -812,17 +775,14 @@ class ProfileMoments(Accumulator):
                 PROFILE.apply_at(device.fetch(there), block.rows, "X")
             profiles = device.rows(there / device.xp.where(totals > 0, totals, 1.0)[:, None])
         else:
-            rows = rows if sparse else np.asarray(rows + block.shift)  # at least 0 where x is
-            profiles, masses = PROFILE.apply_at(rows, block.rows, "X"), row_totals(rows)
+            rows = block.form.about_zero(rows, block.shift)  # at least 0 where x is
+            profiles, masses = PROFILE.apply_at(rows, block.rows, "X"), block.form.row_totals(rows)
         own = np.flatnonzero(masses)
         profiles, numbers = profiles[own] if len(own) < len(masses) else profiles, block.rows[own]
         if not len(own):
             return
-        if sparse:
-            part = Block.of_csr(profiles, numbers)
-        else:
-            part = Block.about(profiles, numbers, self._shift, device)
-            self._shift = part.origin
+        part = Block.about(profiles, numbers, self._shift, device)
+        self._shift = part.origin
         self.moments.update(part.weighted(masses[own]))
 
     def close(self) -> None:

@@ -10,8 +10,9 @@ from numpy.typing import NDArray
 
 from bigpca.costs import BlockForm, Work
 from bigpca.engine.planning import PassCost
+from bigpca.forms import cached_rows
 from bigpca.passes.accumulators.base import Accumulator, kept
-from bigpca.passes.reading.blocks import Block, cached_rows
+from bigpca.passes.reading.blocks import Block
 
 
 @dataclass

@@ -11,7 +11,6 @@ from bigpca.arrays import Vector
 from bigpca.costs import BlockForm, Work
 from bigpca.passes.accumulators.base import KEPT, Accumulator
 from bigpca.passes.reading.blocks import Block
-from bigpca.passes.reading.row_maps import row_totals
 
 MOST_SUMS = 2**22  # that differ, 64 MiB of them: cells have far fewer counts than that, so that n sets no memory
 
@@ -55,7 +54,7 @@ class RowTotals(Accumulator):
         return float(self.sums[middle].mean())
 
     def update(self, block: Block) -> None:
-        totals = row_totals(block.values)
+        totals = block.form.row_totals(block.values)
         above = totals > 0
         weights = np.ones(len(totals)) if block.weights is None else block.weights
         self._add(totals[above], weights[above])

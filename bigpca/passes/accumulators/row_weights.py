@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Self, cast
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.costs import BlockForm, Work
-from bigpca.data.sparse import as_dense
 from bigpca.devices import Device, precisely, tile_bytes
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
@@ -26,7 +24,7 @@ from bigpca.passes.accumulators.landmark_moments import (
     prepare_tile,
     tile_rows,
 )
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block
+from bigpca.passes.reading.blocks import Block
 from bigpca.seeds import uniforms
 
 
@@ -267,10 +265,10 @@ class BestRows(Accumulator):
 
     def update(self, block: Block) -> None:
         weight = broadcast(self.weight)
-        if isinstance(block.values, csr_array) and not weight.takes_csr:
-            for strip in block.strips(block.shift):
-                self.update(strip)
-            return
+        for part in block.taken(weight.takes_csr):
+            self._draw(part, weight)
+
+    def _draw(self, block: Block, weight: RowWeight) -> None:
         with precisely(block.device):
             self._prepared = weight.prepared(block) if self._prepared is None else self._prepared
             weights, diagonal = weight.weigh(block, self._prepared)
@@ -298,7 +296,7 @@ class BestRows(Accumulator):
             # Ties by row number, so that equal keys have one order.
             near = near[np.lexsort((block.rows[near], keys[near]))[: self.wanted]]
         if len(near):
-            self._insert(as_dense(block.values[near]), block.rows[near], keys[near], weights[near])
+            self._insert(block.form.dense(block.values[near]), block.rows[near], keys[near], weights[near])
 
     def _insert(self, rows: Array, indices: Integers, keys: Vector, weights: Vector) -> None:
         """Merge rows into the best ones, in place; ties go to the lower row number."""
@@ -328,8 +326,7 @@ class BestRows(Accumulator):
         return self.wanted * (self.n_features * self.itemsize + 24) + 32
 
     def cost(self, rows: BlockForm) -> Work:
-        strip = STRIP_BYTES if rows.sparse else 0
-        held = strip + 2 * self.state_bytes  # new rows, and their concatenation with the best ones
+        held = rows.taken(False)[0] + 2 * self.state_bytes  # new rows, and their concatenation with the best ones
         if self.weight is None:
             return Work(held)
         return Work(held + self.weight.working_bytes(self.n_features, self.itemsize), self.weight.flops(rows))

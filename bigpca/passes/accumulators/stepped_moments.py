@@ -11,9 +11,10 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.costs import BlockForm, Work
+from bigpca.forms import DENSE
 from bigpca.passes.accumulators.base import KEPT, Accumulator, kept
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import Block, Codes, column_sums
+from bigpca.passes.reading.blocks import Block, Codes
 
 
 @dataclass
@@ -252,7 +253,7 @@ class SteppedMoments(PairedRows):
         """Return rows of pairs, less a shift, as a block."""
         device, rows = self.device, like.rows[: values.shape[0]]
         if device is None:
-            return replace(like, values=values, rows=rows, shift=shift, sums=column_sums(values))
+            return replace(like, values=values, rows=rows, shift=shift, sums=DENSE.column_sums(values))
         return replace(like, values=device.rows(values), rows=rows, shift=shift, sums=device.sums(values))
 
     def close(self) -> None:

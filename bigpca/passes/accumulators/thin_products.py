@@ -7,20 +7,19 @@ or a sketch that is generated where it is needed.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import ClassVar, Protocol, Self, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
-from bigpca.blas import by_rows
 from bigpca.costs import BlockForm, Work
+from bigpca.csr import form_of
 from bigpca.engine.layout import MIB, largest_slab
+from bigpca.forms import Values
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Weighted,
@@ -29,11 +28,10 @@ from bigpca.passes.accumulators.base import (
     add_weights,
     broadcast,
     centring_error,
-    column_squares,
     kept,
     lost_squares,
 )
-from bigpca.passes.reading.blocks import Block, Values, add_product, multiply, within_range, zeros
+from bigpca.passes.reading.blocks import Block, within_range
 from bigpca.passes.reading.row_maps import identified
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
@@ -75,7 +73,7 @@ class DenseFactor:
         return int(self.Q.shape[1])
 
     def multiply(self, rows: Values) -> Array:
-        return multiply(rows, self.Q)
+        return form_of(rows).multiply(rows, self.Q)
 
     def cost(self, rows: BlockForm) -> Work:
         held = (rows.rows + rows.columns) * self.columns * rows.itemsize  # the product, and Q in the blocks' precision
@@ -83,14 +81,6 @@ class DenseFactor:
 
     def matrix(self) -> Array:
         return self.Q
-
-
-def scaled_columns(rows: Values, factors: Vector) -> Values:
-    """Return new rows, every column times its factor (d,), in the precision of the rows; CSR remains CSR."""
-    own = factors.astype(rows.dtype)
-    if isinstance(rows, csr_array):
-        return csr_array((rows.data * own[rows.indices], rows.indices, rows.indptr), rows.shape)
-    return rows * own
 
 
 @dataclass(frozen=True)
@@ -121,11 +111,11 @@ class SketchFactor:
 
     def multiply(self, rows: Values) -> Array:
         if self.inverse_scale is not None:
-            rows = scaled_columns(rows, self.inverse_scale)
+            rows = form_of(rows).mapped(rows, np.multiply, self.inverse_scale.astype(rows.dtype))
         sketched = self.sketch.apply(rows)
         if not self.probes:
             return sketched
-        return np.hstack([sketched, multiply(rows, probe_vectors(self.seed, self.d, self.probes))])
+        return np.hstack([sketched, form_of(rows).multiply(rows, probe_vectors(self.seed, self.d, self.probes))])
 
     def matrix(self) -> Array:
         W = self.sketch.matrix(self.d)
@@ -134,9 +124,9 @@ class SketchFactor:
 
     def cost(self, rows: BlockForm) -> Work:
         d, b, itemsize = rows.columns, rows.rows, rows.itemsize
-        scaled = (2 if rows.sparse else 1) * b * rows.values * itemsize if self.inverse_scale is not None else 0
+        scaled = 0 if self.inverse_scale is None else csr.copy_bytes(rows)
         probing = ((d + b) * self.probes + b * self.columns) * itemsize if self.probes else 0
-        return self.sketch.cost(rows) + Work(int(scaled) + probing) + csr.product_work(rows, self.probes)
+        return self.sketch.cost(rows) + Work(scaled + probing) + csr.product_work(rows, self.probes)
 
 
 @lru_cache(maxsize=2)
@@ -229,7 +219,7 @@ class FusedProduct(Weighted, Accumulator):
     lost: Vector | None = kept(default=None)
     constants: Vector | None = kept(default=None)
     _open: tuple[Array, int] | None = field(default=None, repr=False)  # of so many rows, in their precision
-    _sparse: SparseCentre | None = field(default=None, repr=False)
+    _centre: SparseCentre | None = field(default=None, repr=False)
     _W: tuple[Array, Array] | None = field(default=None, repr=False)
 
     @classmethod
@@ -265,29 +255,30 @@ class FusedProduct(Weighted, Accumulator):
         if self.squared and self.device is not None and self._W is not None:
             self.squares += self.device.squares(values, block.weights, self._W[1])
         elif self.squared:
-            self.squares += column_squares(values, block.weights)
+            self.squares += form_of(values).column_squares(values, block.weights)
 
     def _multiply(self, block: Block, values: Values) -> None:
         """Add the products of a block to the open ones."""
         factor = broadcast(self.factor)
-        Z = factor.multiply(values) if isinstance(values, csr_array) else by_rows(factor.multiply, values)  # (b, l)
-        if isinstance(values, csr_array) and block.centre is not None:
+        form = form_of(values)
+        Z = form.by_rows(factor.multiply, values)  # (b, l)
+        if block.centre is not None:
             # (x - c)'W = x'W - c'W: sparse rows are centred after the product, which keeps their zeros.
             # W' centre is the same of all sparse rows of a group; ``close`` adds it again.
-            if self._sparse is None:
+            if self._centre is None:
                 self.constants = np.zeros(self.n_features if self.squared else 0)
                 projected = factor.multiply(block.centre[None, :])[0]
-                self._sparse = SparseCentre(projected, self.constants, np.zeros(len(self.constants), np.int64))
+                self._centre = SparseCentre(projected, self.constants, np.zeros(len(self.constants), np.int64))
             if self.squared:
-                csr.note_constants(values, self._sparse.constants, self._sparse.counts)
-            Z -= self._sparse.projected.astype(Z.dtype)
+                csr.note_constants(values, self._centre.constants, self._centre.counts)
+            Z -= self._centre.projected.astype(Z.dtype)
         # Products of up to FLUSH_ROWS rows are summed in the rows' precision, and these sums in float64.
         if self._open is None or self._open[0].dtype != values.dtype or self._open[1] + block.count > FLUSH_ROWS:
             self._flush()
-        opened, rows = self._open or (zeros(values, self.n_columns), 0)
+        opened, rows = self._open or (form.zeros(values, self.n_columns), 0)
         if block.weights is not None:
             Z = Z * block.weights.astype(Z.dtype)[:, None]
-        add_product(values, Z, opened)
+        form.add_product(values, Z, opened)
         self._open = opened, rows + block.count
         # 1'Z, by which merging and centring move the product to another shift.
         self.weights += Z.sum(axis=0, dtype=np.float64)
@@ -302,13 +293,13 @@ class FusedProduct(Weighted, Accumulator):
         if self._W is not None:
             self.product, self.weights = self.product / self._W[1], self.weights / self._W[1]
             self._W = None
-        if self._sparse is not None:
+        if self._centre is not None:
             # sum_t x_t x_t'W = sum_t x_t (x_t - c)'W + (sum_t x_t) c'W, in float64
-            self.product += np.multiply.outer(self._sparse.projected, self.sums).T
-            self.weights += self.weight * self._sparse.projected
-            self.constants = self._sparse.constant_of(self.count)
+            self.product += np.multiply.outer(self._centre.projected, self.sums).T
+            self.weights += self.weight * self._centre.projected
+            self.constants = self._centre.constant_of(self.count)
             self.lost = lost_squares(self.squares, 0)  # compensated sums of exact terms
-        self._sparse = None
+        self._centre = None
         if self.by_driver:
             self.factor = None
 
@@ -415,9 +406,8 @@ class FusedProduct(Weighted, Accumulator):
         return np.where(_constant_columns(self), 0, squares) if self.squared else squares
 
     def cost(self, rows: BlockForm) -> Work:
-        d, width, copied = self.n_features, self.n_columns, rows.rows  # of Z, without its part of the centre
-        if not rows.sparse:
-            rows, copied = replace(rows, rows=largest_slab(d)), 0
+        d, width = self.n_features, self.n_columns
+        rows, copied = csr.multiplied(rows, largest_slab(d))  # of Z, without its part of the centre
         held = 8 * (d + copied) * width + csr.product_bytes(rows, width)
         own = Work() if self.factor is None else self.factor.cost(rows)
         return own + Work(held) + csr.product_work(rows, width)
@@ -497,26 +487,17 @@ class LeftProduct(Accumulator):
 
     def update(self, block: Block) -> None:
         self.shift = self.put(block.shift) if self.shift is None else self.shift
-        step = self._tile_rows
-        if isinstance(block.values, csr_array):
-            V = self.V[block.rows - self.first_row]
-            V = V if block.weights is None else V * block.weights[:, None]
-            total = np.zeros(self.product.shape[::-1])  # in float64, because these rows are about zero
-            csr.add_product(block.values.astype(np.float64, copy=False), V, total)
-            self.product += block.noted(total.T)
-            self.weight += V.sum(axis=0)
-            return
-        for i in range(0, len(block.values), step):
+        values = block.form.widened(block.values)
+        for own in block.form.pieces(block.count, self._tile_rows):
             # V has a row for each row of X: V'(X - s) needs 1'V to be moved to another shift.
-            V = self.V[block.rows[i : i + step] - self.first_row]
+            V = self.V[block.rows[own] - self.first_row]
             if block.weights is not None:
-                V = V * block.weights[i : i + step, None]
-            rows = block.values[i : i + step]
+                V = V * block.weights[own, None]
             if self.device is None:
-                self.product += V.T.astype(rows.dtype) @ rows
+                block.form.add_left(self.product, V, values[own], block)
             else:
                 self.product = self.product + self.device.product(
-                    self.device.put(V.astype(rows.dtype)), self.device.put(rows)
+                    self.device.put(V.astype(values.dtype)), self.device.put(values[own])
                 )
             self.weight += V.sum(axis=0)
 
@@ -548,10 +529,7 @@ class LeftProduct(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         tile = 2 * 8 * min(int(self.V.shape[0]), self._tile_rows) * self._width  # less in float32
-        if rows.sparse:
-            held = self.state_bytes + tile + math.ceil(12 * rows.rows * rows.values)
-            return Work(held) + csr.product_work(rows, self._width)
-        return Work(self.state_bytes + tile, 2.0 * self._width * self.n_features)
+        return Work(self.state_bytes + tile + csr.widened_bytes(rows)) + csr.product_work(rows, self._width)
 
     def device_bytes(self, rows: BlockForm) -> int:
         thin = min(rows.rows, self._tile_rows) * (8 + rows.itemsize) + 24 * rows.columns

@@ -9,69 +9,16 @@ from typing import Protocol, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
-from bigpca import blas, csr
-from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
-from bigpca.data.sparse import stored_values, with_values
+from bigpca.arrays import Array, DType, Integers, working_dtype
+from bigpca.csr import form_of
 from bigpca.devices import Device, RowsThere, library_on
-from bigpca.engine.layout import MIB
 from bigpca.errors import NonFiniteError, counted
+from bigpca.forms import LEAST_SQUARED, SEEN, DenseForm, Values, magnitude
 
-Values: TypeAlias = Array | csr_array  # or RowsThere, where a read asked for them
-STRIP_BYTES = 4 * MIB  # of sparse rows that are made dense at a time
-CACHED_BYTES = 3 * MIB // 2  # of rows that are accessed several times in succession
 PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to this cost are computed in float64
 # Of products by which a solve divides: few digits of those leave none, whatever they cost.
 PRECISE = np.dtype(np.float64)
-
-
-def multiply(V: Values, Q: Array) -> Array:
-    """Return ``V Q``, by BLAS gemm or a sparse product."""
-    if isinstance(V, csr_array):
-        return csr.multiply(V, Q)
-    product: Array = V @ Q.astype(V.dtype, copy=False)
-    return product
-
-
-def add_product(V: Values, Z: Array, out: Array) -> None:
-    """Add ``V'Z``, by BLAS gemm or a sparse product."""
-    (csr if isinstance(V, csr_array) else blas).add_product(V, Z, out)
-
-
-def zeros(V: Values, columns: int) -> Array:
-    """Return (d, l) zeros: in C order for CSR, else in Fortran order, a fifth faster for widths near 100."""
-    return np.zeros((V.shape[1], columns), V.dtype, order="C" if isinstance(V, csr_array) else "F")
-
-
-def column_sums(
-    values: Values, total: Vector | None = None, weights: Vector | None = None, dtype: DType | None = None
-) -> Vector:
-    """Sum each column: 128 rows at a time in the block's precision, then in float64 (16 times as fast as all float64).
-
-    If ``total`` (d,) is given, the sums are added to it in place. With weights (rows,), ``sum_t w_t x_t``, all in
-    float64. Rows are converted to ``dtype`` a few at a time.
-    """
-    if total is None:
-        total = np.zeros(values.shape[1])
-    if isinstance(values, csr_array):
-        csr.add_column_sums(values, total, weights)
-        return total
-    if weights is not None:
-        step = cached_rows(8 * max(1, values.shape[1]))
-        for i in range(0, len(values), step):
-            total += values[i : i + step].astype(np.float64).T @ weights[i : i + step]
-        return total
-    whole = len(values) // 128 * 128
-    dtype = values.dtype if dtype is None else dtype
-    if whole:
-        step = max(128, cached_rows(values.shape[1] * dtype.itemsize) // 128 * 128)
-        strips = (values[i : min(i + step, whole)].astype(dtype, copy=False) for i in range(0, whole, step))
-        parts = [strip.reshape(-1, 128, strip.shape[1]).sum(axis=1) for strip in strips]
-        total += np.concatenate(parts).sum(axis=0, dtype=np.float64)
-    if whole < len(values):
-        total += values[whole:].astype(dtype, copy=False).sum(axis=0)
-    return total
 
 
 NEITHER = (
@@ -133,40 +80,38 @@ class Block:
     doubles: bool = True
 
     def __post_init__(self) -> None:
-        """Set sums of tiny values to :data:`bigpca.csr.SEEN`, as :func:`bigpca.csr.add_column_sums` does for CSR."""
+        """Set sums of tiny values to :data:`bigpca.forms.SEEN`."""
         V = self.values
-        if not self.doubles or isinstance(V, csr_array) or V.dtype != np.float64 or not self.count:
+        if not self.doubles:
             return
-        if self.device is not None:  # all columns are looked at, because nothing is fetched
+        if self.device is None:
+            object.__setattr__(self, "sums", self.form.seen(V, self.sums, self.shift))
+        elif V.dtype == np.float64 and self.count:  # all columns are looked at, because nothing is fetched
             largest = self.device.largest(V, 0)
-            still = (abs(self.sums) < csr.SEEN) & (largest > 0) & (largest < csr.LEAST_SQUARED)
-            object.__setattr__(self, "sums", self.device.xp.where(still, csr.SEEN, self.sums))
-        elif (still := (np.abs(self.sums) < csr.SEEN) & (np.abs(self.shift) < csr.SEEN)).any():
-            few = 4 * np.count_nonzero(still) <= len(still)  # which are copied, in less time
-            looked = V[:, still] if few else V
-            largest = np.maximum(np.max(looked, axis=0), -np.min(looked, axis=0))
-            tiny = (largest > 0) & (largest < csr.LEAST_SQUARED)
-            still[still] = tiny if few else tiny[still]
-            object.__setattr__(self, "sums", np.where(still, csr.SEEN, self.sums))
+            still = (abs(self.sums) < SEEN) & (largest > 0) & (largest < LEAST_SQUARED)
+            object.__setattr__(self, "sums", self.device.xp.where(still, SEEN, self.sums))
 
     def noted(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return sums (..., d), there if the block is on a device, plus :data:`bigpca.csr.SEEN` where its own are that.
+        """Return sums (..., d), there if the block is on a device, plus :data:`bigpca.forms.SEEN` where its own are.
 
         For states whose means are not of the sums of blocks.
         """
         if not self.doubles:
             return sums
         xp: ModuleType = library_on(self.device)
-        return sums + xp.where(self.sums == csr.SEEN, self.sums, 0.0)  # type: ignore[no-any-return]
+        return sums + xp.where(self.sums == SEEN, self.sums, 0.0)  # type: ignore[no-any-return]
 
     @classmethod
     def about(cls, values: Values, rows: Integers, shift: Array | None, device: Device | None = None) -> Block:
         """Return a block of finite rows; subtracts the shift in place, or their own mean if it is None."""
         if device is not None:
             return cls.on(device, device.rows(values), rows, shift)
-        shift = group_shift(values) if shift is None else shift.astype(values.dtype, copy=False)
-        values -= shift
-        return cls(values, rows, shift.astype(np.float64), column_sums(values))
+        form = form_of(values)
+        near = form.first_shift(values, shift, values.dtype)
+        values = form.affine(values, near, None, values)
+        sums = form.column_sums(values)
+        origin, centre = form.origin(near, sums, *values.shape)
+        return cls(values, rows, origin, sums, centre=centre)
 
     @classmethod
     def on(
@@ -179,12 +124,10 @@ class Block:
             doubles = values.dtype == np.float64
             return cls(shifted, rows, about, device.sums(shifted), device=device, centre=there, doubles=doubles)
 
-    @classmethod
-    def of_csr(cls, values: csr_array, rows: Integers, centre: NDArray[np.float64] | None = None) -> Block:
-        """Return a block of finite sparse rows about zero, because a shift would make them dense."""
-        zero, sums = np.zeros(values.shape[1]), column_sums(values)
-        near = sums / max(1, values.shape[0]) if centre is None else centre
-        return cls(values, rows, zero, sums, centre=near)
+    @property
+    def form(self) -> DenseForm:
+        """What the values do in the way of their kind."""
+        return form_of(self.values)
 
     @property
     def count(self) -> int:
@@ -198,19 +141,20 @@ class Block:
 
     def weighted(self, weights: NDArray[np.float64]) -> Block:
         """Return the same rows with weights (rows,) > 0."""
-        sums = column_sums if self.device is None else self.device.sums
+        sums = self.form.column_sums if self.device is None else self.device.sums
         return replace(self, weights=weights, sums=sums(self.values, weights=weights))
 
     def strips(self, shift: Array | None = None) -> Iterator[Block]:
-        """Yield the rows as dense blocks of at most 4 MiB, about ``shift`` or else the mean of the first strip."""
-        if not isinstance(self.values, csr_array):
-            yield self
-            return
-        for values, first in dense_strips(self.values):
-            part = slice(first, first + len(values))
-            block = Block.about(values, self.rows[part], shift)
-            shift = block.shift
-            yield block if self.weights is None else block.weighted(self.weights[part])
+        """Return the rows as dense blocks, cut to 4 MiB, about ``shift`` or else the mean of the first one."""
+        return self.form.strips_of(self, shift)
+
+    def taken(self, whole: bool) -> Iterator[Block]:
+        """Yield the rows for what takes sparse ones as they are (``whole``), or as dense strips about this shift."""
+        return iter((self,)) if whole else self.strips(self.shift)
+
+    def moved(self, shift: NDArray[np.float64]) -> Block:
+        """Return the same values as rows that are less another shift too."""
+        return replace(self, shift=shift + self.shift, centre=None)
 
 
 class CodeRows(Protocol):
@@ -295,75 +239,19 @@ class CountedRows:
         return (slab, None) if present.all() else (slab[present], numbers[present])
 
 
-def dense_strips(values: csr_array) -> Iterator[tuple[Array, int]]:
-    """Yield sparse rows as dense arrays of at most 4 MiB, and the place of the first row of each."""
-    step = strip_rows(values.shape[1], values.dtype.itemsize)
-    for i in range(0, values.shape[0], step):
-        yield values[i : i + step].toarray(), i
-
-
-def strip_rows(d: int, itemsize: int) -> int:
-    """Return the rows of d columns that are made dense at a time."""
-    return max(1, STRIP_BYTES // max(1, d * itemsize))
-
-
 def within_range(values: Values, largest: float | None = None) -> Values:
     """Convert values to float64 if products of two, or of two with a third, would leave the range of float32."""
     if values.dtype == np.float64 or 0 in values.shape:
         return values
     if largest is None:
-        largest = _largest(stored_values(values))
+        largest = magnitude(form_of(values).stored(values))
     return values if largest == 0 or FLOAT32_MIN < largest < FLOAT32_MAX else values.astype(np.float64)
-
-
-def _largest(values: Array) -> float:
-    return max(float(values.max(initial=0)), -float(values.min(initial=0)))
-
-
-def cached_rows(row_bytes: int) -> int:
-    """Return the rows of a strip that stays in a core's cache between accesses; a multiple of 128 if possible."""
-    rows = max(1, CACHED_BYTES // max(1, row_bytes))
-    return rows if rows < 128 else rows // 128 * 128
-
-
-def group_shift(values: Values, dtype: DType | None = None) -> Array:
-    """Return the mean of a slab's finite entries in the ``dtype`` of its block, by default its own.
-
-    Of dense rows, only the complete ones count, if there are any: the others may be left out, and may be far from them.
-    """
-    with np.errstate(all="ignore"):
-        mean = column_sums(values, dtype=dtype) / max(1, values.shape[0])
-        if not np.isfinite(mean).all():
-            known, counts = _known(values)
-            mean = column_sums(known, dtype=dtype) / counts
-        shift: Array = mean.astype(dtype or values.dtype)
-    shift[~np.isfinite(shift)] = 0
-    return shift
 
 
 def complete_rows(values: Values) -> NDArray[np.bool_]:
     """Return which rows have finite values only."""
-    bad = ~np.isfinite(stored_values(values))
-    bad = with_values(values, bad) if isinstance(values, csr_array) else bad
-    complete: NDArray[np.bool_] = bad.sum(axis=1) == 0
-    return complete
-
-
-def _known(values: Values) -> tuple[Values, Integers]:
-    """Return rows without NaN and infinities, and how many values of each column (d,) their sums have.
-
-    The complete rows, if they are dense and there are any; else all, with 0 in place of what is not finite.
-    """
-    if isinstance(values, csr_array):
-        finite = np.isfinite(values.data)
-        missing = np.bincount(values.indices[~finite], minlength=values.shape[1])
-        zeros = np.where(finite, values.data, 0)
-        return csr_array((zeros, values.indices, values.indptr), values.shape), np.maximum(1, values.shape[0] - missing)
-    finite = np.isfinite(values)
-    complete = finite.all(axis=1)
-    if complete.any():
-        return values[complete], np.full(values.shape[1], np.count_nonzero(complete))
-    return np.where(finite, values, 0), np.maximum(1, np.count_nonzero(finite, axis=0))
+    form = form_of(values)
+    return ~form.lines(values, ~np.isfinite(form.stored(values)))
 
 
 def prepare_block(
@@ -407,31 +295,26 @@ def prepare_block(
     NonFiniteError
         Names the number of values, the first rows, the column and the block.
     """
-    rows = np.arange(row_start, row_start + len(values)) if numbers is None else numbers
-    dtype = values.dtype if dtype is None else dtype
-    shift = np.zeros(values.shape[1], dtype) if shift is None else shift
+    count, d = map(int, values.shape)
+    rows, form = np.arange(row_start, row_start + count) if numbers is None else numbers, form_of(values)
     with np.errstate(all="ignore"):
-        sums, largest, step = np.zeros(values.shape[1]), 0.0, cached_rows(values.shape[1] * dtype.itemsize)
-        shifted = values if owned and values.dtype == dtype else np.empty_like(values, dtype)
-        for i in range(0, len(values), step):
-            strip = shifted[i : i + step]
-            if values.dtype != dtype:  # converted in place, without another strip
-                strip[...] = values[i : i + step]
-            np.subtract(strip if values.dtype != dtype else values[i : i + step], shift, out=strip)
-            column_sums(strip, sums)
-            if find_largest:
-                largest = max(largest, _largest(strip))
+        shifted, sums, largest = form.centred(
+            values, shift, owned=owned, dtype=dtype or values.dtype, find_largest=find_largest
+        )
         if not np.isfinite(sums).all():
-            bad = np.isinf(shifted) if keep_nan else ~np.isfinite(shifted)
+            stored = form.stored(shifted)
+            bad = np.isinf(stored) if keep_nan else ~np.isfinite(stored)
             if bad.any():
                 if nan_policy != "omit":
-                    raise non_finite(bad, bad, rows, where, nan_policy)
-                keep = ~bad.any(axis=1)
+                    marks = form.mask(shifted, bad)
+                    raise non_finite(marks, marks, rows, where, nan_policy)
+                keep = ~form.lines(shifted, bad)
                 shifted, rows = shifted[keep], rows[keep]
-                largest = _largest(shifted) if shifted.size else 0.0
-            sums = shifted.sum(axis=0, dtype=np.float64)
+                largest = magnitude(form.stored(shifted))
+            sums = form.total(shifted)
+    origin, centre = form.origin(shift, sums, len(rows), d)
     found = largest if find_largest else None
-    return Block(shifted, rows, shift.astype(np.float64), sums, found, doubles=values.dtype == np.float64)
+    return Block(shifted, rows, origin, sums, found, centre=centre, doubles=values.dtype == np.float64)
 
 
 def non_finite(

@@ -6,22 +6,14 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Integers
+from bigpca.csr import form_of
 from bigpca.data.checks import note_rounded
-from bigpca.data.sparse import stored_values
 from bigpca.devices import Device
 from bigpca.engine.interfaces import RowSource
-from bigpca.passes.reading.blocks import (
-    Block,
-    CountedRows,
-    Values,
-    complete_rows,
-    group_shift,
-    non_finite,
-    prepare_block,
-)
+from bigpca.forms import Values
+from bigpca.passes.reading.blocks import Block, CountedRows, complete_rows, non_finite, prepare_block
 from bigpca.passes.reading.row_maps import MapStep, map_stored, map_tiles
 
 LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
@@ -107,7 +99,7 @@ class Preparing:
         if self.copied and isinstance(slab, np.ndarray):
             slab = slab.copy()
         self.omitted += slab.shape[0]
-        note_rounded(stored_values(slab))
+        note_rounded(form_of(slab).stored(slab))
         last = row + slab.shape[0] if numbers is None else int(numbers[-1]) + 1 if len(numbers) else row
         where, weights = self.reader.where(row, last), self.counted.weights
         complete = self.prepared(slab, row, where, self.shift, numbers, owned=numbers is not None)
@@ -122,8 +114,7 @@ class Preparing:
     def _mapped(self, complete: Block, where: str) -> Iterator[Block]:
         shift = self.shift
         for rows, numbers in map_tiles(self.maps, complete, where):
-            sparse = isinstance(rows, csr_array)
-            block = Block.of_csr(rows, numbers, shift) if sparse else Block.about(rows, numbers, shift, self.device)
+            block = Block.about(rows, numbers, shift, self.device)
             shift = block.origin
             yield block
 
@@ -147,13 +138,10 @@ class Preparing:
             slab, rows = slab[keep], rows[keep]
         stored = map_stored(self.of_stored, slab, rows, where, owned=owned or self.reader.owned)
         slab, numbers, owned = stored, rows, owned or self.reader.owned or stored is not slab
-        if isinstance(slab, csr_array):
-            return self._sparse(slab.astype(self.dtype, copy=False), rows, where, shift)
         if self.device is not None and self.there:
             return self._on(self.device, slab, rows, where, shift)
-        about, plain = None, self.plain
-        if plain:
-            about = group_shift(slab, self.dtype) if shift is None else shift.astype(self.dtype)
+        plain = self.plain
+        about = form_of(slab).first_shift(slab, shift, self.dtype) if plain else None
         return prepare_block(
             slab,
             row,
@@ -166,18 +154,6 @@ class Preparing:
             keep_nan=self.keeps_nan and plain,
             dtype=self.dtype,
         )
-
-    def _sparse(self, values: csr_array, rows: Integers, where: str, centre: Array | None) -> Block:
-        bad = np.flatnonzero(np.isinf(values.data) if self.keeps_nan else ~np.isfinite(values.data))
-        if len(bad):
-            at = np.searchsorted(values.indptr, bad, side="right") - 1  # row of each bad value
-            if self.nan_policy != "omit":
-                marks = np.zeros(values.shape, bool)
-                marks[at, values.indices[bad]] = True
-                raise non_finite(marks, marks, rows, where, self.nan_policy)
-            keep = np.setdiff1d(np.arange(values.shape[0]), at)
-            values, rows = values[keep], rows[keep]
-        return Block.of_csr(values, rows, centre)
 
     def _on(self, device: Device, values: Values, rows: Integers, where: str, shift: Array | None) -> Block:
         """Put rows on a device, and subtract the shift there.

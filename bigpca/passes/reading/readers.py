@@ -20,9 +20,9 @@ import numpy as np
 from dask.task_spec import GraphNode
 from dask.typing import Key
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.csr import form_of
 from bigpca.data.batches import BatchRows
 from bigpca.data.checks import note_first, owned
 from bigpca.data.containers import check_chunk_shape
@@ -33,7 +33,7 @@ from bigpca.devices import Device, RowsThere
 from bigpca.engine.group import AHEAD
 from bigpca.engine.interfaces import Inputs, RowSource
 from bigpca.errors import CorruptedChunkError, UnansweredError
-from bigpca.passes.reading.blocks import Values, cached_rows
+from bigpca.forms import Values, cached_rows
 from bigpca.passes.reading.row_maps import NumberedMap, RowMap
 
 ROUNDING = 1e-6  # by which values may exceed their limits
@@ -91,10 +91,7 @@ class Limits(StoredMap, NumberedMap):
         ValueError
             Names the first such value, its row and its column.
         """
-        if isinstance(rows, csr_array):
-            if self._inside(rows.data[None]):
-                return
-            rows = rows.toarray()  # to name the value
+        rows = form_of(rows).searched(rows, self._inside)
         step = cached_rows(rows.shape[1] * rows.itemsize)
         for i in range(0, len(rows), step):
             strip = rows[i : i + step]
@@ -164,14 +161,7 @@ def fill(rows: Values, means: Vector, *, owned: bool) -> Values:
     the same in all rows, so it would add variance, and covariance with what is missing together.
     """
     values = rows.astype(np.float64, copy=not owned)
-    if isinstance(values, csr_array):
-        values.data = np.where(np.isnan(values.data), means[values.indices], values.data)
-        return values
-    step = cached_rows(values.shape[1] * values.itemsize)
-    for i in range(0, len(values), step):
-        strip = values[i : i + step]
-        np.copyto(strip, means, where=np.isnan(strip))
-    return values
+    return form_of(values).filled(values, means)
 
 
 class Reader:
@@ -371,7 +361,7 @@ class GraphReader(Reader):
             if not self.offsets[i]:
                 few = max(1, FIRST_BYTES // max(1, self.n_columns * dtype.itemsize))
                 first_rows = in_blocks([[row_range(part, 0, few) for part in columns]])
-                note_first(self.label, *((first_rows.data, first_rows.indices) if self.sparse else (first_rows,)))
+                note_first(self.label, *form_of(first_rows).vectors(first_rows))
             lo, hi = max(start - self.offsets[i], 0), min(stop, self.offsets[i + 1]) - self.offsets[i]
             parts.append([part if (lo, hi) == (0, shape[0]) else part[lo:hi] for part in columns])
         return in_blocks(parts)

@@ -7,7 +7,6 @@ give to an estimator, each a row map.
 
 from __future__ import annotations
 
-import math
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,17 +16,17 @@ from itertools import chain
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, working_dtype
 from bigpca.costs import BlockForm, Work
-from bigpca.data.sparse import row_range, scaled_rows, stacked, with_values
+from bigpca.csr import form_of
+from bigpca.data.sparse import row_range, scaled_rows, stacked
 from bigpca.devices import Device
 from bigpca.errors import check_choice, real_number
-from bigpca.passes.reading.blocks import STRIP_BYTES, Block, Values, dense_strips
+from bigpca.forms import Values
+from bigpca.passes.reading.blocks import Block
 from bigpca.storage.files import content_digest
 
-PLACE_BYTES = 12  # beside a stored value: its column, and its row while it is mapped
 SHOWN_ROWS = 5  # in messages
 
 
@@ -50,8 +49,8 @@ class RowMap(ABC):
     def apply(self, rows: Values, where: str) -> Values:
         """Map rows (b, d), sparse ones only with :attr:`takes_csr`, to rows (b, k)."""
 
-    def apply_in_place(self, rows: Array, where: str) -> Values:
-        """Map dense rows that may be overwritten, which saves a second block of memory where a map can do so."""
+    def apply_in_place(self, rows: Values, where: str) -> Values:
+        """Map rows that may be overwritten, which saves a second block of memory where a map can do so."""
         return self.apply(rows, where)
 
     def on(self, device: Device) -> RowMap | None:
@@ -163,16 +162,12 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
     """
     held, flops = 0, 0.0
     for step in steps:
-        if rows.sparse and not step.f.takes_csr:
-            held, rows = held + STRIP_BYTES, rows.strips(STRIP_BYTES)
+        strips, rows = rows.taken(step.f.takes_csr)
         flops += step.flops_per_row * rows.values / max(1, rows.columns)
-        count, stored = min(rows.rows, step.tile_rows or rows.rows), None
-        if rows.sparse and step.f.keeps_csr:
-            stored = rows.values * step.width / max(1, rows.columns)
-            held += sum(step.f.bytes_for(math.ceil(rows.values), count, rows.itemsize + PLACE_BYTES))
-        else:
-            held += sum(step.f.bytes_for(rows.columns, count, rows.itemsize))
-        rows = replace(rows, columns=step.width, rows=count, stored=stored)  # in tiles, as map_tiles yields them
+        count = min(rows.rows, step.tile_rows or rows.rows)
+        after, (columns, itemsize) = rows.mapped(step.width, count, step.f.keeps_csr)
+        held += strips + sum(step.f.bytes_for(columns, count, itemsize))
+        rows = after  # in tiles, as map_tiles yields them
     return Work(held, flops), rows
 
 
@@ -183,19 +178,18 @@ def _mapped(
 
     The first map may overwrite the rows if they are ``owned``.
     """
-    for i, f in enumerate(maps):
-        if isinstance(rows, csr_array) and not f.takes_csr:
-            for dense, first in dense_strips(rows):
-                stop = first + len(dense)
-                yield from _mapped(maps[i:], dense, numbers[first:stop], _strip_of(where, first, stop))
-            return
+    if not maps:
+        yield rows, numbers
+        return
+    f, count = maps[0], len(numbers)
+    for part, first in form_of(rows).parts(rows, f.takes_csr):
+        own = numbers[first : first + part.shape[0]]
+        at = where if len(own) == count else _strip_of(where, first, first + len(own))
         if isinstance(f, NumberedMap):
-            rows = f.apply_at(rows, numbers, where)
-        elif owned and i == 0 and not isinstance(rows, csr_array):
-            rows = f.apply_in_place(rows, where)
+            mapped = f.apply_at(part, own, at)
         else:
-            rows = f.apply(rows, where)
-    yield rows, numbers
+            mapped = f.apply_in_place(part, at) if owned else f.apply(part, at)
+        yield from _mapped(maps[1:], mapped, own, at)
 
 
 def _strip_of(where: str, first: int, stop: int) -> str:
@@ -222,8 +216,6 @@ def row_of(where: str, row: int) -> str:
 
 def _mapped_whole(maps: Sequence[RowMap], rows: Values, numbers: Integers, where: str) -> Values:
     """Return the mapped rows in one array."""
-    if isinstance(rows, csr_array) and not rows.shape[0]:
-        rows = rows.toarray()
     return stacked([part for part, _ in _mapped(maps, rows, numbers, where)])
 
 
@@ -269,21 +261,11 @@ class Affine(RowMap):
 
     def apply(self, rows: Values, where: str) -> Values:
         """Return the centred and scaled rows; of sparse rows, which nothing is subtracted from, the scaled ones."""
-        if not isinstance(rows, csr_array):
-            return self._to(rows, np.empty_like(rows))
-        if self.inverse_scale is None:
-            return rows
-        return with_values(rows, rows.data * self.inverse_scale.astype(rows.dtype)[rows.indices])
+        return form_of(rows).affine(rows, self.shift, self.inverse_scale)
 
-    def apply_in_place(self, rows: Array, where: str) -> Array:
+    def apply_in_place(self, rows: Values, where: str) -> Values:
         """Centre and scale the rows."""
-        return self._to(rows, rows)
-
-    def _to(self, rows: Array, out: Array) -> Array:
-        np.subtract(rows, self.shift.astype(rows.dtype), out=out)
-        if self.inverse_scale is not None:
-            np.multiply(out, self.inverse_scale.astype(rows.dtype), out=out)
-        return out
+        return form_of(rows).affine(rows, self.shift, self.inverse_scale, rows)
 
     @property
     def takes_csr(self) -> bool:
@@ -657,33 +639,15 @@ class L2(RowPreprocessor):
 
     def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return rows of norm 1; division by the largest entry first keeps squares in range."""
-        if isinstance(rows, csr_array):
-            return self._sparse(rows, numbers, where)
-        values = rows.astype(working_dtype(rows.dtype), copy=False)
+        form, values = form_of(rows), rows.astype(working_dtype(rows.dtype), copy=False)
         with np.errstate(invalid="ignore"):
-            largest = np.maximum(values.max(axis=1, initial=0), -values.min(axis=1, initial=0))
+            largest = form.row_magnitudes(values)
             zero = largest == 0
             if self.zero_rows == "raise" and zero.any():
                 raise ValueError(_zero_rows(numbers[zero], where))
-            unit: Array = values / np.where(zero | ~np.isfinite(largest), 1, largest)[:, None]
-            norms = np.sqrt(np.einsum("ij,ij->i", unit, unit))
-        unit /= np.where(zero | ~np.isfinite(norms), 1, norms)[:, None]
-        return unit
-
-    def _sparse(self, rows: csr_array, numbers: Integers, where: str) -> csr_array:
-        values = rows.data.astype(working_dtype(rows.dtype))
-        line = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        with np.errstate(invalid="ignore"):
-            largest = np.zeros(rows.shape[0], values.dtype)
-            np.maximum.at(largest, line, np.abs(values))
-            zero = largest == 0
-            if self.zero_rows == "raise" and zero.any():
-                raise ValueError(_zero_rows(numbers[zero], where))
-            values /= np.where(zero | ~np.isfinite(largest), 1, largest)[line]
-            squares = np.bincount(line, values.astype(np.float64) ** 2, rows.shape[0])
-            norms = np.sqrt(squares).astype(values.dtype)
-        values /= np.where(zero | ~np.isfinite(norms), 1, norms)[line]
-        return with_values(rows, values)
+            unit = form.by_row(np.divide, values, np.where(zero | ~np.isfinite(largest), 1, largest))
+            norms = form.row_norms(unit)
+        return form.by_row(np.divide, unit, np.where(zero | ~np.isfinite(norms), 1, norms), out=unit)
 
     def sklearn_step(self) -> object:
         """Return a ``Normalizer``, which leaves rows of zeros unchanged."""
@@ -726,7 +690,7 @@ class Power(RowPreprocessor):
 
     def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return the powers; for sparse rows, those of the stored values."""
-        return with_values(rows, self._powers(rows.data)) if isinstance(rows, csr_array) else self._powers(rows)
+        return form_of(rows).mapped(rows, self._powers)
 
     def _powers(self, rows: Array) -> Array:
         values = rows.astype(working_dtype(rows.dtype), copy=False)
@@ -789,7 +753,7 @@ class NormalizeTotal(RowPreprocessor):
         self.check_known()
         target, values = float(self.target or 0), rows.astype(working_dtype(rows.dtype), copy=False)
         _reject_below(values, 0, numbers, where, self.takes)
-        totals = row_totals(values)
+        totals = form_of(values).row_totals(values)
         with np.errstate(over="ignore"):
             factors = target / np.where((totals == 0) | ~np.isfinite(totals), target, totals)
         return scaled_rows(values, factors)
@@ -833,7 +797,7 @@ class Log1p(RowPreprocessor):
         values = rows.astype(working_dtype(rows.dtype), copy=False)
         below_one = np.nextafter(values.dtype.type(-1), values.dtype.type(0))
         _reject_below(values, below_one, numbers, where, "Log1p() takes values above -1")
-        return with_values(values, np.log1p(values.data)) if isinstance(values, csr_array) else np.log1p(values)
+        return form_of(values).mapped(values, np.log1p)
 
     def onnx_form(self) -> OnnxForm:
         """Return ``log(x + 1)``."""
@@ -899,11 +863,8 @@ class Standardize(RowPreprocessor):
         if rows.shape[1] != len(self.mean or ()):
             raise ValueError(f"Standardize has {len(self.mean or ())} means, but {where} has {rows.shape[1]} columns.")
         dtype, most = self.output_dtype(rows.dtype), np.inf if self.max_value is None else self.max_value
-        mean, scale, zero = (one.astype(dtype) for one in self._of_columns(most))
-        if not isinstance(rows, csr_array):
-            return _clipped(rows.astype(dtype, copy=False), mean, scale, zero, most)
-        at = rows.indices
-        return with_values(rows, _clipped(rows.data.astype(dtype, copy=False), mean[at], scale[at], zero[at], most))
+        of_columns = (one.astype(dtype) for one in self._of_columns(most))
+        return form_of(rows).mapped(rows.astype(dtype, copy=False), partial(_clipped, most), *of_columns)
 
     def output_dtype(self, dtype: DType) -> DType:
         """Float64 without clipping: less that of zero, the result is as far from zero as the column, in deviations."""
@@ -983,7 +944,7 @@ class GeneMap(RowPreprocessor):
         return 5 * rows * d * itemsize, 0
 
 
-def _clipped(values: Array, mean: Vector, scale: Vector, zero: Vector, most: float) -> Array:
+def _clipped(most: float, values: Array, mean: Vector, scale: Vector, zero: Vector) -> Array:
     """Return the standardised values less that of zero; infinities as they are."""
     found: Array = (values - mean) / scale
     np.clip(found, -most, most, out=found, where=np.isfinite(found))
@@ -991,25 +952,16 @@ def _clipped(values: Array, mean: Vector, scale: Vector, zero: Vector, most: flo
     return found
 
 
-def row_totals(values: Values) -> Vector:
-    """Return the sum of each row (b,), in float64."""
-    if not isinstance(values, csr_array):
-        return np.asarray(values.sum(axis=1, dtype=np.float64))
-    line = np.repeat(np.arange(values.shape[0]), np.diff(values.indptr))
-    sums: Vector = np.bincount(line, values.data, values.shape[0]).astype(np.float64, copy=False)
-    return sums
-
-
 def _reject_below(values: Values, least: float, numbers: Integers, where: str, takes: str) -> None:
     """Reject rows with values below the least, minus infinity excepted, which others report."""
-    stored = values.data if isinstance(values, csr_array) else values
+    form = form_of(values)
+    stored = form.stored(values)
     low = (stored < least) & ~np.isinf(stored)
     if not low.any():
         return
-    place = tuple(np.argwhere(low)[0])
-    row = int(np.searchsorted(values.indptr, place[0], side="right")) - 1 if isinstance(values, csr_array) else place[0]
+    row = form.places(values, low)[0][0]
     raise ValueError(
-        f"{takes}, but row {numbers[row]} of {where} has {stored[place]:g}. Were these rows normalised or scaled "
+        f"{takes}, but row {numbers[row]} of {where} has {stored[low][0]:g}. Were these rows normalised or scaled "
         "before? Pass the counts."
     )
 

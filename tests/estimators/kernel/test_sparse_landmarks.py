@@ -38,7 +38,7 @@ def sparse_rows() -> csr_array:
 
 @pytest.fixture(autouse=True)
 def small_strips(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigpca.passes.reading.blocks.STRIP_BYTES", 64 * D * 8)
+    monkeypatch.setattr("bigpca.csr.STRIP_BYTES", 64 * D * 8)
 
 
 def fitted(kernel: Kernel, sampling: Any, rows: Any) -> bp.NystromKernelPCA:

@@ -13,8 +13,8 @@ from scipy.sparse import csr_array
 from sklearn.covariance import EmpiricalCovariance
 
 import bigpca as bp
+from bigpca import csr
 from bigpca.estimators.linear.monitoring import chi_square_limit, jackson_mudholkar_limit, power_sums
-from bigpca.passes.reading import blocks
 from tests.builders import power_law
 
 Array = NDArray[Any]
@@ -132,7 +132,7 @@ def test_a_missing_value_of_sparse_rows_is_named_within_the_strip_that_is_made_d
 ) -> None:
     holed = NEW.copy()
     holed[[3, 9], [0, 5]] = np.nan
-    monkeypatch.setattr(blocks, "STRIP_BYTES", 2 * D * 8)
+    monkeypatch.setattr(csr, "STRIP_BYTES", 2 * D * 8)
     for judge in (FITTED["plain"].spe, FITTED["plain"].contributions):
         with pytest.raises(bp.errors.NonFiniteError, match=r"1 NaN .* in 1 row of rows 2:4 .* in row 3, column 0"):
             judge(csr_array(holed))

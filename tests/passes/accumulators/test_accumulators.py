@@ -18,9 +18,10 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import bigpca
-from bigpca import kernels
+from bigpca import csr, kernels
 from bigpca.arrays import mirror_upper, packed_diagonal
 from bigpca.costs import BlockForm
+from bigpca.forms import DENSE
 from bigpca.passes.accumulators.base import Accumulator, joined, update_all
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
@@ -43,8 +44,7 @@ from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
-from bigpca.passes.reading import blocks
-from bigpca.passes.reading.blocks import Block, group_shift, prepare_block
+from bigpca.passes.reading.blocks import Block, prepare_block
 from bigpca.seeds import uniforms
 from bigpca.solvers.pairs import block_edges
 from tests.passes.kit import full, normal, scatter_of
@@ -77,7 +77,7 @@ def row_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list
     shift: Array | None = None
     for a, b in pairwise(edges):
         if b > a:
-            shift = group_shift(X[a:b]) if shift is None else shift
+            shift = DENSE.mean(X[a:b]) if shift is None else shift
             state.update(prepare_block(X[a:b], a, shift, owned=False, nan_policy="raise", where="rows"))
     state.close()
     return state
@@ -90,7 +90,7 @@ def column_state(template: Accumulator, X: Array, start: int, stop: int, cuts: l
     for a, b in pairwise(edges):
         if b > a:
             values = np.ascontiguousarray(X[:, a:b])
-            shift = group_shift(values) if getattr(template, "center", True) else np.zeros(b - a, X.dtype)
+            shift = DENSE.mean(values) if getattr(template, "center", True) else np.zeros(b - a, X.dtype)
             block = prepare_block(values, 0, shift, owned=False, nan_policy="raise", where="columns")
             state.update(Block(block.values, np.arange(a, b), block.shift, block.sums))
     state.close()
@@ -167,7 +167,7 @@ def holed_state(template: Accumulator, X: Array, start: int, stop: int, cuts: li
         present = np.flatnonzero(WEIGHTS[a:b] > 0) + a
         if len(present):
             rows = with_holes(X)[present]
-            shift = group_shift(rows) if shift is None else shift
+            shift = DENSE.mean(rows) if shift is None else shift
             block = prepare_block(
                 rows, a, shift, owned=True, nan_policy="raise", where="rows", numbers=present, keep_nan=True
             )
@@ -191,9 +191,9 @@ def sparse_state(template: Accumulator, X: Array, start: int, stop: int, cuts: l
     for a, b in pairwise([start, *cuts, stop]):
         if b > a:
             centre = X[:5].mean(0, "f8") if isinstance(template, FusedProduct) and template.by_driver else None
-            block = Block.of_csr(csr_array(X[a:b]), np.arange(a, b), centre=centre)
+            block = Block.about(csr_array(X[a:b]), np.arange(a, b), centre)
             with pytest.MonkeyPatch.context() as patched:
-                patched.setattr(blocks, "STRIP_BYTES", 2 * D * X.itemsize)
+                patched.setattr(csr, "STRIP_BYTES", 2 * D * X.itemsize)
                 strip_shift = update_all([state], block, strip_shift)
     state.close()
     return state
@@ -206,7 +206,7 @@ def weighted_state(template: Accumulator, X: Array, start: int, stop: int, cuts:
     for a, b in pairwise([start, *cuts, stop]):
         own = np.arange(a, b)[WEIGHTS[a:b] > 0]
         if len(own):
-            shift = group_shift(X[own]) if shift is None else shift
+            shift = DENSE.mean(X[own]) if shift is None else shift
             block = prepare_block(X[own], a, shift, owned=False, nan_policy="raise", where="rows", numbers=own)
             state.update(block.weighted(WEIGHTS[own]))
     state.close()

@@ -32,7 +32,7 @@ def summed(rows: csr_array, ends: tuple[int, ...] = (90, 91, N), weights: NDArra
         state = Moments(D).fresh(start, stop)
         middle = (start + stop) // 2
         for part in (slice(start, middle), slice(middle, stop)):
-            block = Block.of_csr(rows[part], np.arange(N)[part])
+            block = Block.about(rows[part], np.arange(N)[part], None)
             if block.count:
                 state.update(block if weights is None else block.weighted(weights[part]))
         state.close()

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_array
 
 from bigpca.arrays import working_dtype
+from bigpca.csr import CsrForm
 from bigpca.engine.layout import (
     MAX_GROUPS,
     MAX_SEGMENTS,
@@ -21,7 +22,8 @@ from bigpca.engine.layout import (
     plan_layout,
 )
 from bigpca.errors import NonFiniteError
-from bigpca.passes.reading.blocks import column_sums, group_shift, prepare_block
+from bigpca.forms import DENSE
+from bigpca.passes.reading.blocks import prepare_block
 from bigpca.passes.rows import OPEN_SLAB_BYTES, OPEN_SLAB_ROWS
 
 F4, GIB = np.dtype("f4"), 1 << 30
@@ -166,9 +168,7 @@ def test_blocks_are_multiplied_in_a_dtype_that_holds_every_stored_value(stored: 
 
 
 def block_of(values: np.ndarray, nan_policy: str = "raise", owned: bool = True):  # type: ignore[no-untyped-def]
-    return prepare_block(
-        values, 100, group_shift(values), owned=owned, nan_policy=nan_policy, where="rows 100:200 of x"
-    )
+    return prepare_block(values, 100, DENSE.mean(values), owned=owned, nan_policy=nan_policy, where="rows 100:200 of x")
 
 
 def test_the_shift_is_exactly_representable_so_that_a_block_loses_no_digit() -> None:
@@ -181,8 +181,8 @@ def test_the_shift_is_exactly_representable_so_that_a_block_loses_no_digit() -> 
 def test_the_shift_is_the_mean_of_complete_rows_or_of_what_is_known() -> None:
     values = np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 1e9], [5.0, np.inf]])
     for rows, shift in ((values, [2.0, 3.0]), (values[2:], [5.0, 1e9])):
-        np.testing.assert_array_equal(group_shift(rows), shift)
-    np.testing.assert_array_equal(group_shift(csr_array(values)), [3.0, (6.0 + 1e9) / 3])
+        np.testing.assert_array_equal(DENSE.mean(rows), shift)
+    np.testing.assert_array_equal(CsrForm().mean(csr_array(values)), [3.0, (6.0 + 1e9) / 3])
 
 
 def test_a_block_that_is_not_owned_is_not_overwritten() -> None:
@@ -212,7 +212,7 @@ def test_a_non_finite_value_is_reported_with_count_rows_column_and_block(bad: fl
 def test_a_block_is_the_same_however_few_rows_the_cache_holds(
     cached: int, missing: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigpca.passes.reading.blocks.CACHED_BYTES", cached)
+    monkeypatch.setattr("bigpca.forms.CACHED_BYTES", cached)
     values = np.random.default_rng(0).normal(size=(300, 6)).astype("f4")
     values[170, 2], values[171, 3] = -50.0, np.nan if missing else 60.0
     shift = np.full(6, 0.5, "f4")
@@ -244,4 +244,6 @@ def test_finite_values_whose_sum_overflows_are_not_called_infinite() -> None:
 @pytest.mark.parametrize("rows", [0, 1, 127, 128, 129, 1000])
 def test_column_sums_add_all_rows_in_nearly_full_precision(rows: int) -> None:
     values = np.random.default_rng(rows).normal(size=(rows, 3)).astype("f4")
-    np.testing.assert_allclose(column_sums(values), values.sum(axis=0, dtype="f8"), atol=1e-5 * max(rows, 1) ** 0.5)
+    np.testing.assert_allclose(
+        DENSE.column_sums(values), values.sum(axis=0, dtype="f8"), atol=1e-5 * max(rows, 1) ** 0.5
+    )
