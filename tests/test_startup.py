@@ -46,6 +46,28 @@ def test_an_estimator_and_its_fit_of_an_array_import_nothing_beside_scikit_learn
     assert found == {step: ["bigpca"] for step in ("import", "fit", "transform", "threads")}
 
 
+HIDDEN = """
+import importlib.abc, sys
+HEAVY = {"numba", "pandas", "pyarrow", "xarray", "dask_ml", "sparse"}
+
+class Hidden(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in HEAVY:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+sys.meta_path.insert(0, Hidden())
+import bigpca, numpy
+X = numpy.random.default_rng(0).normal(size=(60, 8))
+model = bigpca.PCA(2).fit(X, sample_weight=numpy.ones(60))
+print(model.transform(X).shape, model.partial_fit(X).inverse_transform(model.transform(X)).shape)
+"""
+
+
+def test_arrays_are_fitted_and_mapped_where_no_library_of_tables_or_of_compiled_loops_is_installed() -> None:
+    done = subprocess.run([sys.executable, "-c", HIDDEN], capture_output=True, text=True)
+    assert done.stdout == "(60, 2) (60, 8)\n", done.stderr
+
+
 def test_info_imports_no_dask_array_and_for_rows_no_linear_algebra(tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(60, 8))
     bp.PCA(2).fit(X).save(tmp_path / "model.zarr")

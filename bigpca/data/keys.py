@@ -39,7 +39,7 @@ from bigpca.storage.forms import KEY_COLUMN
 from bigpca.storage.grammar import KEYS
 
 log = logging.getLogger("bigpca")
-Ends: TypeAlias = Callable[[da.Array], bool]
+Ends: TypeAlias = "Callable[[da.Array], bool]"
 Origins: TypeAlias = "tuple[list[da.Array], NDArray[np.int64] | None, bool]"
 
 # The first rule that fits decides:

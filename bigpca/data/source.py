@@ -20,6 +20,7 @@ from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from operator import eq
+from platform import node
 from types import EllipsisType
 from typing import Any, ClassVar, NamedTuple, SupportsIndex, TypeVar
 from zlib import crc32
@@ -103,7 +104,7 @@ class Looks:
 
     def __init__(self, source: Source, rows: Sequence[int], known: Seen) -> None:
         """Begin with what a look at all files has seen."""
-        self.edges, self.host = np.cumsum([0, *rows]), os.uname().nodename
+        self.edges, self.host = np.cumsum([0, *rows]), node()
         self.marks = [_marks(source, start, stop, known) for start, stop in pairwise(self.edges.tolist())]
 
     def part(self, start: int, stop: int) -> Looks:
@@ -118,7 +119,7 @@ class Looks:
 
     def same(self, source: Source, start: int, stop: int, got: set[Mark]) -> bool:
         """Whether the files of those rows are as they were."""
-        known, there = dict[int, list[int]](), os.uname().nodename != self.host
+        known, there = dict[int, list[int]](), node() != self.host
         for chunk in self.marks[slice(*self._chunks(start, stop))]:
             known |= {name: marks for name, *marks in chunk.tolist()}
         for name, *marks in _marks(source, start, stop, {}).tolist() if known else ():

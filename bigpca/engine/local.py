@@ -46,7 +46,8 @@ def _forget_threads() -> None:
         _inherited.update(clients._global_clients.values())
 
 
-os.register_at_fork(after_in_child=_forget_threads)
+if sys.platform != "win32":
+    os.register_at_fork(after_in_child=_forget_threads)
 
 
 def reject_inherited(client: Any) -> None:

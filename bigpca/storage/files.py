@@ -11,7 +11,6 @@ names, passwords, queries and signatures.
 from __future__ import annotations
 
 import errno
-import fcntl
 import hashlib
 import io
 import json
@@ -20,6 +19,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 import time
 import uuid
@@ -41,8 +41,12 @@ from bigpca.blas import during
 from bigpca.errors import CorruptedChunkError, InputChangedError, OutputExistsError, OutputWriteError, an, brief
 from bigpca.storage.grammar import PUBLISHED, ROOT, declared, sort_keys
 
+if sys.platform != "win32":
+    import fcntl
+
 T = TypeVar("T")
 R = TypeVar("R")
+UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # opens without waiting, if someone put a pipe there
 MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per file
 MUTEX_SECONDS = 10.0  # for which a folder is locked by others, at most
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -138,12 +142,17 @@ def _longest_name(target: Path) -> int:
     place = target.absolute().parent
     while not os.path.isdir(place) and place != place.parent:
         place = place.parent
-    return os.pathconf(place, "PC_NAME_MAX") - SUFFIX_BYTES
+    longest = 255
+    if sys.platform != "win32":
+        longest = os.pathconf(place, "PC_NAME_MAX")
+    return longest - SUFFIX_BYTES
 
 
 def fsync_path(path: Path) -> None:
     """Force one file, or the entries of one directory, to the disk."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # do not block if someone put a pipe there
+    if sys.platform == "win32" and path.is_dir():  # which Windows neither opens nor forces
+        return
+    descriptor = os.open(path, os.O_RDWR if sys.platform == "win32" else UNBLOCKED)
     try:
         os.fsync(descriptor)
     finally:
@@ -155,7 +164,7 @@ def fsync_tree(directory: Path) -> None:
     paths = [directory]
     for root, directories, files in os.walk(directory):
         paths += [Path(root, name) for name in (*files, *directories)]
-        if len(paths) > MANY_FILES:
+        if sys.platform != "win32" and len(paths) > MANY_FILES:
             os.sync()
             return
     for path in reversed(paths):
@@ -280,25 +289,29 @@ def keys_below(folder: Path) -> Iterator[str]:
 def flock(path: Path, *, wait_seconds: float) -> Iterator[bool]:
     """Hold the kernel's advisory lock on ``path`` (file or directory); yield whether it was obtained.
 
-    The kernel releases it when the process dies. File systems without such locks yield False.
+    The kernel releases it when the process dies. File systems without such locks, and Windows, yield False.
     """
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # do not block if someone put a pipe there
-    deadline = time.monotonic() + wait_seconds
-    held = False
-    try:
-        while not held:
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                held = True
-            except BlockingIOError:
-                if time.monotonic() >= deadline:
+    if sys.platform == "win32":
+        os.stat(path)  # raises as below
+        yield False
+    else:
+        descriptor = os.open(path, UNBLOCKED)
+        deadline = time.monotonic() + wait_seconds
+        held = False
+        try:
+            while not held:
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    held = True
+                except BlockingIOError:
+                    if time.monotonic() >= deadline:
+                        break
+                    time.sleep(0.01)
+                except OSError:
                     break
-                time.sleep(0.01)
-            except OSError:
-                break
-        yield held
-    finally:
-        os.close(descriptor)
+            yield held
+        finally:
+            os.close(descriptor)
 
 
 @contextmanager
@@ -467,7 +480,7 @@ def open_regular(path: str | os.PathLike[str], buffering: int = -1) -> BinaryIO:
 
 
 def _opened(path: str, flags: int) -> int:
-    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    descriptor = os.open(path, flags | UNBLOCKED)
     try:
         check_regular(path, descriptor)
     except BaseException:

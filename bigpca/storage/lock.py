@@ -19,6 +19,7 @@ from bigpca.errors import OutputLockedError
 from bigpca.storage.files import MUTEX_SECONDS, flock, read_regular
 
 BEGIN = re.compile(rb'\{"run_id": "[0-9a-f]{32}"')  # of a record; the writer of a part of it has died
+EXACT = os.O_RDWR | getattr(os, "O_BINARY", 0)  # Windows writes texts in its own way otherwise
 TEMPORARY = getattr(os, "O_TMPFILE", 0)  # a file that has no name yet, where the system has such
 _OURS: WeakValueDictionary[str, RunLock] = WeakValueDictionary()  # of this process
 
@@ -94,10 +95,10 @@ class RunLock:
             try:
                 if self._linked():
                     return
-                descriptor, created = os.open(self.path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o644), True
+                descriptor, created = os.open(self.path, os.O_CREAT | os.O_EXCL | EXACT, 0o644), True
             except FileExistsError:
                 try:
-                    descriptor, created = os.open(self.path, os.O_RDWR | os.O_NOFOLLOW), False
+                    descriptor, created = os.open(self.path, EXACT | getattr(os, "O_NOFOLLOW", 0)), False
                 except FileNotFoundError:
                     continue
             try:
@@ -129,9 +130,9 @@ class RunLock:
         ours = Holder(self.run_id, socket.gethostname(), _namespace(), pid, _start_mark(pid), now)
         record = json.dumps(asdict(ours)).encode()
         self._held = True  # so that release() finds what an interrupt leaves
-        written = 0
+        written = os.lseek(descriptor, 0, os.SEEK_SET)
         while written < len(record):  # a part of a record would be taken for that of a run that died
-            written += os.pwrite(descriptor, record[written:], written)
+            written += os.write(descriptor, record[written:])
         os.ftruncate(descriptor, written)  # last: a kill leaves a record, or the begin of one
         os.fsync(descriptor)
 
@@ -140,7 +141,7 @@ class RunLock:
         with suppress(FileNotFoundError), flock(self.path, wait_seconds=MUTEX_SECONDS) as alone:
             if not os.path.samestat(os.fstat(descriptor), os.stat(self.path)):
                 return
-            content = os.pread(descriptor, 1 << 16, 0)
+            content = os.read(descriptor, 1 << 16)
             holder = _parse(content)
             begun = content.rstrip(b"\0")  # of a machine that stopped
             if holder is None and begun and not BEGIN.match(begun):
