@@ -45,7 +45,10 @@ def open_weights(weights: Any, X: Any = None) -> Vector:
         from bigpca.data.keys import in_row_order
 
         weights = in_row_order(weights, X, word="weight")
-    values, gaps = one_each(weights, word="weight", gaps=True)
+    if type(weights) is np.ndarray and weights.ndim == 1 and weights.dtype.kind in "biuf":
+        values, gaps = weights, np.zeros(len(weights), bool)
+    else:
+        values, gaps = one_each(weights, word="weight", gaps=True)
     if values.dtype.kind not in "biuf":
         first = next((row for row, one in enumerate(values.tolist()) if not _is_number(one)), 0)
         raise TypeError(
@@ -61,6 +64,26 @@ def open_weights(weights: Any, X: Any = None) -> Vector:
             f"the first is {given[wrong][0]}. A weight is how often a row counts; 0 leaves it out."
         )
     return given
+
+
+def one_weight_each(weights: Vector | None, n: float, *, open_ended: bool) -> None:
+    """Check that there is one weight for each of n rows, if there are weights and n is known, not NaN.
+
+    Raises
+    ------
+    ValueError
+        Also for batches that may end anywhere.
+    """
+    if weights is None or np.isnan(n):
+        return
+    count = len(weights)
+    if open_ended:
+        raise ValueError(
+            f"there are {count} weights, but batches of an unknown number of rows. Give it: "
+            "from_batches(batches, shape=(n, d))."
+        )
+    if count != n:
+        raise ValueError(f"there are {count} weights, but X has {n} rows. Give one weight per row.")
 
 
 def _is_number(given: Any) -> bool:

@@ -1,6 +1,6 @@
 """X as the engine sees it: where rows are stored, a view, maps, weights, and policies for bad rows and lost chunks.
 
-Rows of several origins may stand side by side (:func:`side_by_side`): row i of the first, then row i of the second.
+Rows of several origins may stand side by side (:mod:`bigpca.passes.side_by_side`).
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 import bigpca.dask_array as da
-from bigpca.arrays import DType, Integers, Vector, working_dtype
+from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.costs import BlockForm, Work
-from bigpca.data.batches import BatchRows, batches_of, blocks_in_batches, reject_batches
+from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import READABLE_BYTES, whole_chunks
 from bigpca.data.grids import Labels
 from bigpca.data.source import Source, of_task
-from bigpca.data.sources import open_source, source_of
-from bigpca.data.sparse import beside, form_of_meta
+from bigpca.data.sources import source_of
+from bigpca.data.sparse import form_of_meta
 from bigpca.data.views import View, array_of, carried, carries_covariates, graph_of, sources_in, view_of, viewed
-from bigpca.data.weights import open_weights, weight_sum
+from bigpca.data.weights import one_weight_each, open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, place_at
 from bigpca.devices import Device, RowsThere
 from bigpca.engine.interfaces import Inputs
@@ -36,7 +36,7 @@ from bigpca.engine.layout import MIB, SLAB_BYTES, Cut, coalesce, plan_layout
 from bigpca.engine.planning import Layout, PassCost, Resources
 from bigpca.engine.resources import find_resources
 from bigpca.engine.run import Run
-from bigpca.errors import NonFiniteError, brief, warn_caller
+from bigpca.errors import brief, warn_caller
 from bigpca.forms import DenseForm
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
@@ -71,11 +71,6 @@ COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond wh
 
 # Of an unknown number of rows, which many fits may read in step, each holding slabs: half of SLAB_ROWS at least.
 OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096
-PIECE_BYTES = 1 << 20  # of small stored chunks that are read together, of rows beside others
-BESIDE = (
-    "comes in batches, but {} are read side by side, in any order, but batches come in one. Write the batches with "
-    "bigpca.FeatureWriter and open the store. CCA, PLSSVD, PLSRegression and Ridge also take batches of pairs (X, Y)."
-)
 LEFT_OUT = (
     "the rows were opened with covariates, which this call does not take out. Open them without: bigpca.open(X). "
     "bigpca.PCA, CCA, PLSSVD, PLSRegression and Ridge take them out."
@@ -510,8 +505,8 @@ class Rows:
             in_process=in_process or batches is not None or origin.in_memory,
             memory_limit=memory_limit,
         )
-        begun = replace(self, origin=origin, order=order, nan_policy=nan_policy)
-        return begun if self.counted.weights is None else _weights_checked(begun, self.counted.weights)
+        one_weight_each(self.counted.weights, origin.X.shape[0], open_ended=order.open_ended)
+        return replace(self, origin=origin, order=order, nan_policy=nan_policy)
 
     def mapped(self, *steps: MapStep) -> Rows:
         """Return the same rows with ``steps`` appended to the chain of maps."""
@@ -533,7 +528,8 @@ class Rows:
         given = open_weights(weights, self.origin.given)
         weight_sum(given)
         present = None if given.all() else given > 0
-        return _weights_checked(replace(self, counted=CountedRows(given, present)), given)
+        one_weight_each(given, self.X.shape[0], open_ended=self.order.open_ended)
+        return replace(self, counted=CountedRows(given, present))
 
     @property
     def X(self) -> da.Array:
@@ -781,21 +777,6 @@ class Prices:
         return 0 if owned and dtype == self.rows.dtype else math.ceil(self.row_bytes(dtype))
 
 
-def _weights_checked(rows: Rows, weights: Vector) -> Rows:
-    """Return rows once there is one weight per row, or their number is unknown yet."""
-    count = len(weights)
-    if np.isnan(rows.X.shape[0]):
-        return rows
-    if rows.order.open_ended:
-        raise ValueError(
-            f"there are {count} weights, but batches of an unknown number of rows. Give it: "
-            "from_batches(batches, shape=(n, d))."
-        )
-    if count != rows.n_rows:
-        raise ValueError(f"there are {count} weights, but X has {rows.n_rows} rows. Give one weight per row.")
-    return rows
-
-
 def as_given(rows: Rows, **changed: Unpack[Given]) -> Rows:
     """Return the same rows, as if they were given otherwise."""
     return replace(rows, origin=replace(rows.origin, **changed))
@@ -808,14 +789,6 @@ def filled(rows: Rows) -> Rows:
     they are.
     """
     return rows.mapped(MapStep(ColumnFill(), rows.n_columns)) if rows.dtype.kind == "f" else rows
-
-
-def beside_covariates(rows: Rows) -> Rows:
-    """Return rows with their covariates behind them, (n, d + q); the same rows where there are none."""
-    if rows.covariates is None:
-        return rows
-    both = side_by_side([replace(rows, covariates=None), rows.covariates], "XZ")
-    return replace(both, origin=replace(both.origin, given=rows.origin.given))
 
 
 def on_device(rows: Rows) -> RowsThere | None:
@@ -946,144 +919,6 @@ def pass_over(
     )
 
 
-def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
-    """Return rows of several origins as one: row i is row i of each, in order. One read of it is one read of each.
-
-    They are cut where the chunks of any end; where one is sparse, all are read as CSR. Views act on
-    each; row maps, and the policy for incomplete rows, act on the whole. Weights are those of the first.
-
-    Parameters
-    ----------
-    sides : sequence of Rows, opened
-    names : sequence of str
-        What users call each of them.
-
-    Raises
-    ------
-    ValueError
-        For other numbers of rows, and for keys that differ, or that come in another order.
-    TypeError
-        For rows in batches beside others, and for rows with covariates, which are a side of their own.
-    """
-    together = " and ".join(names)
-    for name, side in zip(names, sides, strict=True):
-        if side.covariates is not None:
-            raise TypeError(LEFT_OUT)
-        reject_batches(side.X, name, BESIDE.format(together))
-    sides = [side.begun() if np.isnan(side.X.shape[0]) else side for side in sides]
-    check_paired(sides, names)
-    arrays = [side.X for side in sides]
-    # Chunks are those of the side with the longest rows. Chunks of others that end within them are held, and decoded
-    # once for each group that they belong to.
-    lead = max(range(len(sides)), key=lambda i: sides[i].origin.row_bytes)
-    arrays[lead] = _in_pieces(sides[lead].origin, arrays[lead])
-    arrays = [
-        array if i == lead else _in_pieces(side.origin, array, arrays[lead].chunks[0])
-        for i, (side, array) in enumerate(zip(sides, arrays, strict=True))
-    ]
-    # Each side is a block of columns, which readers copy once, to its place. CSR cannot have float16.
-    cut = [array.rechunk({0: arrays[lead].chunks[0], 1: -1}) for array in arrays]
-    dtype, form = beside([array._meta for array in arrays])
-    whole = da.concatenate([array.astype(dtype) for array in cut], axis=1)
-    joined = array_of(graph_of(whole), whole.name, whole.chunks, form.meta(dtype))
-    lazy = any(side.origin.lazy for side in sides)
-    origin = replace(Origin.of(joined, lazy=lazy), sides=tuple(side.origin for side in sides))
-    return Rows(origin=origin, order=Order(titles=tuple(names)), counted=sides[0].counted, seed=sides[0].seed)
-
-
-def rows_at(places: Integers | None, *parts: Rows) -> Rows:
-    """Return some rows of several arrays, which are numbered one after the other; None for all, in this order."""
-    whole, steps = da.concatenate([part.begun().X for part in parts]), np.diff([] if places is None else places)
-    if places is not None and len(steps) and (steps == steps[0]).all() and steps[0] > 0:
-        return parts[0].shown(whole[places[0] : places[-1] + 1 : steps[0]])  # which Dask cuts, without a shuffle
-    return parts[0].shown(whole if places is None else whole[places])
-
-
-def check_paired(sides: Sequence[Rows], names: Sequence[str]) -> None:
-    """Check that row i of each side belongs to row i of the first, by number and keys; unknown numbers are not counted.
-
-    Raises
-    ------
-    ValueError
-        As :func:`side_by_side`.
-    """
-    # All formats of labels, which other fits do not need.
-    from bigpca.data.keys import keys_listed, keys_of_rows, label_places
-    from bigpca.data.label_files import fewer
-
-    counts = [side.X.shape[0] for side in sides]
-    if np.isnan(counts).any():
-        return
-    n = int(counts[0])
-    for name, count, side in zip(names[1:], map(int, counts[1:]), sides[1:], strict=True):
-        if count != n:
-            raise ValueError(
-                f"{names[0]} has {n:,} rows, and {name} {count:,}: row i of {name} belongs to row i of "
-                f"{names[0]}. Give one row of {name} for each row of {names[0]}, in the same order."
-                f"{fewer(side.origin.label, count, n)}{fewer(sides[0].origin.label, n, count)}"
-            )
-        known = carried(side.origin.given)
-        if side.origin.in_memory and known.index is known.labels is None:  # an array
-            continue
-        others = keys_of_rows(side.origin.given)
-        if (second := others.of_rows) is None:  # by position
-            continue
-        own = keys_of_rows(sides[0].origin.given)
-        first, places = own.of_rows, label_places(own, others, absent=None, word="value")
-        if places is not None and first is not None:
-            lacking = first[~places[1]]
-            if len(lacking):
-                raise ValueError(
-                    f"{len(lacking):,} of {n:,} rows of {names[0]} have no row of {name}: {keys_listed(lacking)}. Give "
-                    f"{name} the keys of {names[0]} or, for pairs by position, such as lagged ones, no keys: "
-                    f"{name}.drop_vars(dimension) of a DataArray, {name}.reset_index(drop=True) of a frame."
-                )
-            raise ValueError(
-                f"the rows of {name} have the keys of the rows of {names[0]}, but in another order: "
-                f"{keys_listed(first[:2])} and {keys_listed(second[:2])}. Both are read in the order of their stores. "
-                f"bigpca.data.by_key({name}, {names[0]}) returns {name} in the order of {names[0]}."
-            )
-
-
-@contextmanager
-def naming_sides(rows: Rows) -> Iterator[None]:
-    """Name side and column in errors about values of rows side by side; nothing is added where there is one side."""
-    try:
-        yield
-    except NonFiniteError as error:
-        if not error.columns or not rows.widths:
-            raise
-        ends, titles = np.cumsum([0, *rows.widths]), rows.order.titles
-        side = int(np.searchsorted(ends, error.columns[0], side="right")) - 1
-        named = NonFiniteError(
-            f"{error} Column {error.columns[0]} is column {error.columns[0] - ends[side]} of {titles[side]}."
-        )
-        named.columns = error.columns
-        raise named from None
-
-
-def _in_pieces(side: Origin, array: da.Array, chunks: tuple[int, ...] = ()) -> da.Array:
-    """Return an array that a source is read into in its stored chunks, not in the larger ones of Dask; others as given.
-
-    Pieces of at least 1 MiB, so that what is decoded beyond the ends of a group is little beside the group. Rows in
-    memory have the ``chunks`` of the side beside them, if that is known.
-    """
-    if side.stored is None or side.view is not None:
-        return array
-    held = side.stored.in_memory and chunks
-    rows = chunks if held else coalesce(side.stored.row_chunks(), side.row_bytes, PIECE_BYTES)
-    return open_source(side.stored, f"{array.name.removeprefix('bigpca-open-')}-pieces", rows)
-
-
-def blocks_of_batches(rows: Rows) -> Rows | None:
-    """Return rows in batches with the arrays of each batch side by side; None for rows of other origins."""
-    found = blocks_in_batches(rows.X)
-    if found is None:
-        return None
-    titles = tuple("XY"[name] if name in (0, 1) else f"{name}" for name in found[1])
-    return replace(rows.shown(found[0], names=None), order=Order(widths=tuple(found[1].values()), titles=titles))
-
-
 def count_rows(X: da.Array) -> da.Array:
     """Return X with known row chunks, which are counted in one read."""  # one pass over X
     lengths = da.map_blocks(
@@ -1104,8 +939,7 @@ def check_states(rows: Rows, states: Iterable[Accumulator]) -> None:
     TypeError
         Names the states.
     """
-    if rows.counted.weights is not None:
-        reject_weights(rows, sorted({state.tag for state in states if "weights" not in state.accepts}))
+    reject_weights(rows, sorted({state.tag for state in states if "weights" not in state.accepts}))
 
 
 def reject_weights(rows: Rows, states: Sequence[str], because: str = "") -> None:

@@ -28,7 +28,8 @@ from bigpca.estimators.shared.opening import fitted_preprocessors, read_once, ro
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.reading.row_maps import RowPreprocessor, preprocessors
-from bigpca.passes.rows import Rows, check_paired
+from bigpca.passes.rows import Rows
+from bigpca.passes.side_by_side import check_paired
 from bigpca.quality.measurement import SquaredScores, read_rows, strip_rows
 from bigpca.seeds import check_seed, uniforms
 from bigpca.settings import setting

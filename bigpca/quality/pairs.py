@@ -38,7 +38,8 @@ from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.rows import LEFT_OUT, Rows, blocks_of_batches, side_by_side
+from bigpca.passes.rows import LEFT_OUT, Rows
+from bigpca.passes.side_by_side import blocks_of_batches, side_by_side
 from bigpca.solvers.components import MAX_FOLDS, check_total
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter

@@ -18,11 +18,12 @@ from bigpca.engine.events import CheckpointEvent, Event
 from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, NonFiniteError
 from bigpca.estimators.shared.inputs import open_rows
-from bigpca.passes import rows as rows_module
+from bigpca.passes import side_by_side as side_by_side_module
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.readers import GraphReader, SidesReader
 from bigpca.passes.reading.row_maps import EachSide, MapStep
-from bigpca.passes.rows import Rows, blocks_of_batches, side_by_side
+from bigpca.passes.rows import Rows
+from bigpca.passes.side_by_side import blocks_of_batches, side_by_side
 from bigpca.rows import L2, Power
 from tests.passes.kit import assert_moments, bits, folded, logged, normal, reads_in, rows_read, write_store
 
@@ -36,7 +37,7 @@ pytestmark = pytest.mark.usefixtures("small_groups")
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of stores are small, too, so that those of one side end within those of the other."""
-    monkeypatch.setattr(rows_module, "PIECE_BYTES", 1)
+    monkeypatch.setattr(side_by_side_module, "PIECE_BYTES", 1)
 
 
 def beside(*sides: Any, **policies: Any) -> Rows:

@@ -21,7 +21,7 @@ from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.rows import naming_sides
+from bigpca.passes.side_by_side import naming_sides
 from bigpca.solvers.components import CrossValidated, by_name
 from bigpca.solvers.eigh import eigh_bytes
 

@@ -40,7 +40,8 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.rows import Rows, beside_covariates
+from bigpca.passes.rows import Rows
+from bigpca.passes.side_by_side import beside_covariates
 from bigpca.settings import setting
 from bigpca.solvers.components import CrossValidated, NComponents, by_name, check_n_components
 

@@ -28,7 +28,8 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.rows import Rows, naming_sides
+from bigpca.passes.rows import Rows
+from bigpca.passes.side_by_side import naming_sides
 from bigpca.records import Held, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_n_components

@@ -72,7 +72,8 @@ from bigpca.passes.reading.row_maps import (
     chained,
     preprocessors,
 )
-from bigpca.passes.rows import Rows, beside_covariates, blocks_of_batches, check_paired, side_by_side
+from bigpca.passes.rows import Rows
+from bigpca.passes.side_by_side import beside_covariates, blocks_of_batches, check_paired, side_by_side
 from bigpca.records import Coding, Held, of_part, stored
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import EPS, NOISE, rounded_squares, stored_squares
@@ -94,7 +95,8 @@ def open_pair(rows: Rows, Y: Unchecked, owner: str) -> Rows:
     Raises
     ------
     ValueError
-        If there is no Y; as :func:`bigpca.passes.rows.side_by_side`, and for batches of a different number of arrays.
+        If there is no Y, for batches of a different number of arrays, and as
+        :func:`bigpca.passes.side_by_side.side_by_side`.
     """
     if Y is None and has_batches(rows.X):
         joined = blocks_of_batches(rows)

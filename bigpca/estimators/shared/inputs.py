@@ -55,7 +55,8 @@ from bigpca.forms import Values
 from bigpca.parameters import PARAMETERS, Parameter
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.row_maps import GeneMap, RowPreprocessor, row_of
-from bigpca.passes.rows import Rows, as_given, check_paired, rows_at
+from bigpca.passes.rows import Rows, as_given
+from bigpca.passes.side_by_side import check_paired, rows_at
 from bigpca.solvers.scaling import Whitening
 from bigpca.storage.files import Seen, digest, one_look
 

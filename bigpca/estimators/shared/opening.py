@@ -38,7 +38,8 @@ from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.row_maps import EachSide, MapStep, Residuals, RowMap, RowPreprocessor
-from bigpca.passes.rows import Rows, beside_covariates, naming_sides, reject_weights, warn_repeats
+from bigpca.passes.rows import Rows, reject_weights, warn_repeats
+from bigpca.passes.side_by_side import beside_covariates, naming_sides
 from bigpca.passes.summaries import searches
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom

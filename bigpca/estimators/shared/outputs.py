@@ -36,7 +36,8 @@ from bigpca.estimators.shared.opening import effects_of, fitted_preprocessors, o
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap, chained
-from bigpca.passes.rows import Rows, beside_covariates
+from bigpca.passes.rows import Rows
+from bigpca.passes.side_by_side import beside_covariates
 from bigpca.settings import brought_by, setting
 from bigpca.storage.files import is_objects, name_of, path_of
 from bigpca.storage.forms import form_of
