@@ -8,7 +8,6 @@ the engine reads the samples directly.
 from __future__ import annotations
 
 import math
-import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -418,7 +417,7 @@ def with_covariates(X: da.Array, covariates: Any) -> da.Array:
         return X
     if known.covariates is not None:
         raise ValueError("the rows were opened with covariates already. Give all in one array: open(X, covariates=Z).")
-    name, records = f"{BESIDE}{uuid.uuid4().hex}", vars(known) | {"before": X, "covariates": covariates}
+    name, records = f"{BESIDE}{tokenize(X.name, covariates)}", vars(known) | {"before": X, "covariates": covariates}
     rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=X._meta)
     return carrying(rows, **records)
 

@@ -11,7 +11,7 @@ import numpy as np
 import bigpca.dask_array as da
 from bigpca.arrays import Integers
 from bigpca.data.batches import blocks_in_batches, reject_batches
-from bigpca.data.sources import open_source
+from bigpca.data.sources import open_in_memory, open_source
 from bigpca.data.sparse import beside
 from bigpca.data.views import array_of, carried, graph_of
 from bigpca.engine.layout import coalesce
@@ -80,6 +80,10 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
 
 def rows_at(places: Integers | None, *parts: Rows) -> Rows:
     """Return some rows of several arrays, which are numbered one after the other; None for all, in this order."""
+    held = [one for part in parts if type(one := getattr(part.source, "array", None)) is np.ndarray]
+    if len(held) == len(parts):  # which are known again by their values
+        values = np.concatenate(held)
+        return parts[0].shown(open_in_memory(values if places is None else values[places]))
     whole, steps = da.concatenate([part.begun().X for part in parts]), np.diff([] if places is None else places)
     if places is not None and len(steps) and (steps == steps[0]).all() and steps[0] > 0:
         return parts[0].shown(whole[places[0] : places[-1] + 1 : steps[0]])  # which Dask cuts, without a shuffle

@@ -386,7 +386,13 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         note_flattened(X)
         planned = cast("Fit[Found]", planned_fit(self, rows, self._opened_targets(y, rows.counted, progress=progress)))
         seed = rows.seed if hasattr(self, "random_state") else None
-        beside = ", Y" if planned.rows.widths else ", y" if "labels" in self._traits.accepts and y is not None else ""
+        beside = (
+            ", Y"
+            if len(planned.rows.widths) > 1 + (rows.covariates is not None)
+            else ", y"
+            if "labels" in self._traits.accepts and y is not None
+            else ""
+        )
         beside += "" if rows.counted.weights is None else ", sample_weight=w"
         beside += "" if rows.covariates is None else ", covariates=Z"
         beside += "" if rows.groups is None else ", groups=groups"

@@ -283,6 +283,9 @@ def test_opened_rows_of_a_store_are_resumed_and_write_their_keys(tmp_path: Path)
     for _ in range(2):
         rows = bp.open(str(tmp_path / "x.zarr"), covariates=str(tmp_path / "z.zarr"))
         found.append(bp.PCA(K).fit(rows, checkpoint=tmp_path / "c").components_)
+        part = bp.PCA(K).fit(bp.open(str(tmp_path / "x.zarr"), covariates=Z)[:99], checkpoint=tmp_path / "part")
+        assert part.provenance_ is not None
+        assert part.provenance_.call == "PCA(n_components=3).fit(X, covariates=Z)"
     assert found[0].tobytes() == found[1].tobytes()
     np.testing.assert_allclose(found[0], bp.PCA(K).fit(X, covariates=Z).components_, atol=1e-10)
     chosen = bp.PCA(2).fit(bp.open(rows, columns=[4, 0, 2])[::2]).components_
