@@ -222,7 +222,7 @@ class CovarianceOperator(Weighted, Operator):
         finish = partial(
             _solve_sample, columns=columns, center=self.center, scale=bool(self.scaled), threads=self.threads
         )
-        found = read.to(self.run, finish, shift=np.zeros(self.size))  # part of a pass over X
+        found = read.to(finish)(self.run, shift=np.zeros(self.size))  # part of a pass over X
         if found is None:
             return None
         self._shift = found.mean
@@ -305,7 +305,7 @@ class CovarianceOperator(Weighted, Operator):
         finish = partial(centred_product, centred=self.center or bool(self.scaled))
         if self._shift is None:  # no sample and no earlier read has set it: the mean of the rows of the first chunk
             self._shift = self.passes.first(self.run)
-        return read.to(self.run, finish, shift=self._shift)  # one pass over X
+        return read.to(finish)(self.run, shift=self._shift)  # one pass over X
 
     def set_statistics(
         self, count: int, omitted: int, mean: Vector, scale: Vector | None, trace: float, weight_sums: WeightSums
@@ -507,7 +507,7 @@ class DotOperator(Operator):
             self.size, V.shape[1], np.ascontiguousarray(V, self.dtype), self.dtype, self.center, self.scaled
         )
         read = self.read.holding(template).costing(dtype=self.dtype)
-        product, total, self.mean, self.squares = read.to(self.run, _product_of)  # one pass over X
+        product, total, self.mean, self.squares = read.to(_product_of)(self.run)  # one pass over X
         divisor = degrees_of_freedom(self.rows.n_present, self.rows.counted.sums)
         product /= divisor
         self.trace = float(total) / divisor

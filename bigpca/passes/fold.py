@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic, Self, TypeAlias, TypedDict, TypeVar, Unpack
+from typing import Generic, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast
 
 import numpy as np
 
@@ -149,12 +149,12 @@ class Read(Generic[R_co]):
         """Return the same read, run so many times, typically and at most."""
         return replace(self, cost=self.cost.repeated(times, most))
 
-    def __call__(self, run: Run, *, shift: Vector | None = None) -> R_co:
-        """Read X, and return the result of the finish; see :meth:`to`."""
-        return self.to(run, self.finish, shift=shift)
+    def to(self, finish: Finish[T]) -> Read[T]:
+        """Return the same read with another finish."""
+        return cast("Read[T]", replace(self, finish=cast("Finish[R_co]", finish)))
 
-    def to(self, run: Run, finish: Finish[T], *, shift: Vector | None = None) -> T:
-        """Read X, and return what another finish makes of the merged state.
+    def __call__(self, run: Run, *, shift: Vector | None = None) -> R_co:
+        """Read X, and return what the finish makes of the merged state.
 
         Parameters
         ----------
@@ -170,16 +170,16 @@ class Read(Generic[R_co]):
             From the read; names rows and block.
         """
         try:
-            return run_pass(self.job(run, finish, shift), run)
+            return run_pass(self.job(run, shift), run)
         except NoRowsLeftError:
             raise NoRowsLeftError(without_rows(self.rows)) from None
 
-    def job(self, run: Run, finish: Finish[T], shift: Vector | None) -> Pass[T]:
-        """Return the pass of :meth:`to`, ready to run."""
+    def job(self, run: Run, shift: Vector | None = None) -> Pass[R_co]:
+        """Return the pass of a call, ready to run."""
         rows, cost, layout, counted = self.rows, self.cost, self.cost.layout, self.rows.counted
         whole = layout.n_rows == rows.n_rows and not run.adds
         absent = rows.n_rows - rows.n_present if counted.coming is None else counted
-        own = _OfRows(finish, cost.device, absent if whole else None)
+        own = _OfRows(self.finish, cost.device, absent if whole else None)
 
         def stamp(group: int) -> str:
             return rows.origin.stamp(*layout.rows_of(group)) if run.checkpoint else ""

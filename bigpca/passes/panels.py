@@ -253,7 +253,7 @@ class PanelRead(Read[R_co]):
         )
         return PanelRead(rows, {"dot": template}, cost, methodcaller("part", "dot", DotPanels))
 
-    def job(self, run: Run, finish: Finish[T], shift: Vector | None) -> Pass[T]:
+    def job(self, run: Run, shift: Vector | None = None) -> Pass[R_co]:
         rows, cost, layout = self.rows, self.cost, cast("PanelLayout", self.cost.layout)
         (template,), stamp = cast("Iterable[DotPanels]", self.states.values()), one_stamp(run, rows)
 
@@ -268,7 +268,7 @@ class PanelRead(Read[R_co]):
             )  # fmt: skip
             return task, futures
 
-        return pass_over(run, cost, rows, self.states, cut, finish, stamp=stamp, shift=shift)
+        return pass_over(run, cost, rows, self.states, cut, self.finish, stamp=stamp, shift=shift)
 
 
 # Zarr decodes whole chunks, so this takes one read only if the store is chunked in columns.
@@ -371,7 +371,7 @@ class ColumnRead(Read[R_co]):
         finish: Finish[C] = methodcaller("part", "dot", type(template))
         return ColumnRead(rows, {"dot": template}, cost, finish)
 
-    def job(self, run: Run, finish: Finish[T], shift: Vector | None) -> Pass[T]:
+    def job(self, run: Run, shift: Vector | None = None) -> Pass[R_co]:
         """Return the pass.
 
         Raises
@@ -401,5 +401,5 @@ class ColumnRead(Read[R_co]):
             )  # fmt: skip
             return task, {}
 
-        job = pass_over(run, cost, rows, self.states, cut, finish, stamp=stamp)
+        job = pass_over(run, cost, rows, self.states, cut, self.finish, stamp=stamp)
         return replace(job, unit_bytes=rows.n_rows * rows.dtype.itemsize, whole=rows.n_columns)

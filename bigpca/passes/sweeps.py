@@ -298,7 +298,7 @@ class Sweep(Read[R_co]):
         layout = replace(kernel_layout(self.rows, self.kernel, dtype, device=self.cost.device), added=before.added)
         return self.costing(dtype=dtype, layout=layout, reads=layout.sweep_reads)
 
-    def job(self, run: Run, finish: Finish[T], shift: Vector | None) -> Pass[T]:
+    def job(self, run: Run, shift: Vector | None = None) -> Pass[R_co]:
         rows, cost, layout = self.rows, self.cost, cast("KernelLayout", self.cost.layout)
         (template,), n, stamp = cast("Iterable[SweepState]", self.states.values()), rows.n_rows, one_stamp(run, rows)
         tile, stream, bare = layout.slab_rows, layout.stream_rows, template.without_shared()
@@ -313,7 +313,7 @@ class Sweep(Read[R_co]):
             )  # fmt: skip
             return task, futures
 
-        job = pass_over(run, cost, rows, self.states, cut, finish, stamp=stamp, shift=shift)
+        job = pass_over(run, cost, rows, self.states, cut, self.finish, stamp=stamp, shift=shift)
         return replace(job, evaluations=layout.evaluations)
 
 

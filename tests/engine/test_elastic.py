@@ -260,7 +260,7 @@ def killed_at(task: str, allowed_failures: int = 3) -> KilledWorker:
 
 def suspects_of(store: Path) -> Suspects:
     rows = Rows.of(bp.open(store))
-    job = Read.into(rows, "moments", Moments(D), cut_bytes=0, work=0.0).job(Run(), str, None)
+    job = Read.into(rows, "moments", Moments(D), cut_bytes=0, work=0.0).to(str).job(Run())
     return Suspects(job, Run(peak_bytes=1 << 20))
 
 

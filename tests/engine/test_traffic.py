@@ -271,7 +271,7 @@ def test_groups_carry_their_own_rows_of_a_thin_factor_only() -> None:
     V = np.zeros((4000, 2))
     rows, template = Rows.of(bp.open(normal(4000, 24))), LeftProduct(24, V)
     read = Read.into(rows, "product", template, cut_bytes=0, work=0.0)
-    task: Any = read.job(Run(), str, None).cut(0)[0]
+    task: Any = read.to(str).job(Run()).cut(0)[0]
     start, stop = read.cost.layout.rows_of(0)
     assert task.templates["state"].V.shape == (stop - start, 2)
 

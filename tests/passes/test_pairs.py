@@ -34,7 +34,7 @@ def dot_of(X: da.Array, panels: int, *, centre: bool = True, **options: Any) -> 
     rows = Rows.of(X)
     read, run = PanelRead.of_panels(rows, panels), Run(**options)
     shift = FirstRows(rows, read.cost.layout)(run) if centre else np.zeros(rows.n_columns)
-    G = read.to(run, take_matrix, shift=shift)
+    G = read.to(take_matrix)(run, shift=shift)
     if centre:
         double_centre(G)
     return mirror_upper(G)

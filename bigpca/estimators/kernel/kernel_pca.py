@@ -175,7 +175,7 @@ class DenseFit(PairsFit):
         shift = self.first(run)
         stored, tiles = (float(np.finfo(dtype).eps) for dtype in (working_dtype(rows.dtype), self.sweep.cost.dtype))
         finish = partial(_solve, settings=settings, stored=stored, tiles=max(tiles, kernel.stored_eps(rows.dtype)))
-        found, norm = self.sweep.to(run, finish, shift=shift)  # one sweep
+        found, norm = self.sweep.to(finish)(run, shift=shift)  # one sweep
         if found.negative_mass is not None:
             warn_indefinite(settings, found.negative_mass, norm, whole=True)
         return self.solved(run, replace(found, shift=shift), f"the centred matrix of {kernel} has")
@@ -278,7 +278,7 @@ class Start:
         # The third read: the scores of all rows.
         template = RowSample(width, rows.n_rows, 8.0 * width)
         read = self._scores.holding(template, scored)
-        scores = read.to(run, take_rows, shift=np.zeros(width))  # one pass over X
+        scores = read.to(take_rows)(run, shift=np.zeros(width))  # one pass over X
         run.add_evaluations(rows.n_rows * len(landmarks.rows))
         return scores.astype(np.float64), found.eigenvalues_
 

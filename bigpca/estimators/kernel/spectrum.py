@@ -494,7 +494,7 @@ def check_references(rows: Rows, kernel: Kernel, solver: str = "a sweep") -> Non
 
 def collect_rows(run: Run, rows: Rows) -> Array:
     """Return all rows, in one read."""
-    return collecting(rows).to(run, take_rows, shift=np.zeros(rows.n_columns))  # one pass over X
+    return collecting(rows).to(take_rows)(run, shift=np.zeros(rows.n_columns))  # one pass over X
 
 
 def take_rows(state: PassState) -> Array:

@@ -290,13 +290,13 @@ class SketchFit(Fit[PCAResult]):
             scale = column_scale(columns.squares, columns.mean, columns.count, settings.fit.scale, columns.weight)
         template = settings.template(d, scale)
         finish = partial(_solve, settings=settings, scale=scale)
-        return self.sketched.holding(template).to(run, finish)  # one pass over X
+        return self.sketched.holding(template).to(finish)(run)  # one pass over X
 
     def _run_ritz(self, run: Run) -> PCAResult:
         """One read for ``Y = A W``, one for the product with an orthonormal basis of Y."""
         rows, settings, fit = self.rows, self.settings, self.settings.fit
         template, finish = settings.template(rows.n_columns), partial(_take_basis, settings=settings)
-        found, basis = self.sketched.holding(template).to(run, finish)  # pass 1 over X
+        found, basis = self.sketched.holding(template).to(finish)(run)  # pass 1 over X
         operator = CovarianceOperator(
             rows, run, self.ritz, center=fit.center, scale=fit.scale, seed=settings.sketch.seed
         )

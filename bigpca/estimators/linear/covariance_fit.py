@@ -116,7 +116,7 @@ class CovarianceFit(PCAFit):
         if self.again is None:
             solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
             with naming_sides(self.rows):
-                found = self.moments.to(run, solve)  # one pass over X
+                found = self.moments.to(solve)(run)  # one pass over X
         else:
             read = self.read(run)
             second = remainder(read.state, settings)

@@ -256,13 +256,13 @@ class DotFit(PCAFit):
             deviations = rows.mapped(MapStep(Affine(about, 1 / scale), d, 2 * d))
         elif settings.center and not rows.sparse:
             shift = self.first(run)
-        dot = replace(self.panels, rows=deviations).to(run, finish, shift=shift)  # (panels + 1) / 2 reads
+        dot = replace(self.panels, rows=deviations).to(finish)(run, shift=shift)  # (panels + 1) / 2 reads
         V = unweighted(dot.V, rows.counted.weights)
         if rows.sparse:  # a column of ones sums the rows, beside which their squares would be dense
             V = np.column_stack([V, np.ones(len(V))])
         read = self.components
         read = replace(read, states={**read.states, "product": LeftProduct(d, V)})
-        product, mean, squares = read.to(run, _take_products)  # one pass over X
+        product, mean, squares = read.to(_take_products)(run)  # one pass over X
         if not settings.center:
             sums = dot.V.sum(axis=0) if rows.counted.weights is None else rows.counted.weights @ V[:, : dot.V.shape[1]]
             product = product + np.multiply.outer(sums, mean)
@@ -304,7 +304,7 @@ class DotColumnsFit(DotFit):
         return components_read(self.rows, self.k, self.layout, self.components_dtype)
 
     def _run(self, run: Run, finish: partial[DotSpectrum]) -> PCAResult:
-        dot = self.sums.to(run, finish)  # one pass over X
+        dot = self.sums.to(finish)(run)  # one pass over X
         return spectrum_by_columns(run, self.components, self.settings, dot, corrected=self.sums.cost.single)
 
 
