@@ -602,8 +602,8 @@ class CsrForm(DenseForm):
     def projected_dtype(self, dtype: Any) -> Any:
         return np.dtype(np.float64)
 
-    def placed(self, device: Any) -> None:
-        return None
+    def placed(self, device: Any, host: Any) -> Any:
+        return host
 
     def by_rows(self, work: Callable[[Any], Array], rows: csr_array) -> Array:
         return work(rows)

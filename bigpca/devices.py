@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
+from bigpca import host
 from bigpca.arrays import STRIP, Array, DType, Vector, add_outer_upper
 from bigpca.blas import during
 from bigpca.errors import brief
+from bigpca.forms import LEAST_SQUARED, SEEN
+from bigpca.host import HOST, SUMMED_ROWS, Host
 
 LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
 
@@ -137,12 +142,29 @@ class RowsThere:
         else:
             self.array.device.synchronize()
 
-    @staticmethod
-    def joined(parts: Any) -> RowsThere:
-        """Return rows (b, d) of blocks of rows and columns, ``parts[i][j]``."""
-        first = parts[0][0]
-        lines = [first.xp.concat([one.array for one in line], axis=1) if line[1:] else line[0].array for line in parts]
-        return RowsThere(first.xp.concat(lines, axis=0), first.place)
+
+def looked_at(rows: Any) -> Any:
+    """Return rows in which values that are not finite are looked for here: none, if a device says that all are."""
+    return np.asarray(rows[:0] if rows.finite else rows) if isinstance(rows, RowsThere) else rows
+
+
+def joined(parts: Any) -> Any:
+    """Return dense rows (b, d) of blocks of rows and columns, ``parts[i][j]``, all of one library."""
+    first = parts[0][0]
+    if not isinstance(first, RowsThere):
+        return np.block([list(line) for line in parts])
+    lines = [first.xp.concat([one.array for one in line], axis=1) if line[1:] else line[0].array for line in parts]
+    return RowsThere(first.xp.concat(lines, axis=0), first.place)
+
+
+@contextmanager
+def settled(rows: Any) -> Iterator[None]:
+    """Wait for rows that are made in another stream of a device, and have that wait for what is done with them."""
+    if isinstance(rows, RowsThere):
+        rows.settle()
+    yield
+    if isinstance(rows, RowsThere):
+        rows.settle()  # before their memory is used again
 
 
 def _stream(array: Any, place: str) -> Any:
@@ -191,10 +213,12 @@ SLAB_BYTES_THERE = 1024 << 20  # of rows that are there, at most: to ask for a b
 SLABS_THERE = 64  # that its memory could hold at least
 MEMORY_THERE = 16 << 30  # of a device whose library does not report it
 STAGED_BYTES = 1 << 20  # of host memory, from which a transfer goes through pinned buffers
-SUMMED_ROWS = 8192  # whose product is summed in their own precision
 PAIRED = 128  # rows that are summed in their own precision
 MARK_EXPONENT = 60  # of the factor of values that are summed to find out whether they are finite: no sum overflows
+DEPTH = 1024  # rows of V multiplied in float32 at a time, before their products are added in float64
+SQUARE, ROUNDS = 2048, 3  # rows and columns of products by which its speed is measured, and how many of them
 FLOAT32_EXPONENT = 120  # beyond which a power of two is not used to scale
+_driving = threading.RLock()
 _thread = threading.local()  # what each thread has under way
 
 
@@ -245,6 +269,11 @@ class Device:
         return f"{self.library}:{self.place}" if self.place else self.library
 
     @property
+    def driven(self) -> bool:
+        """Whether one thread drives it."""
+        return True
+
+    @property
     def reads_too(self) -> bool:
         """Whether the thread that drives it may make batches too: they would see the precision that JAX is set to."""
         return self.library != "jax"
@@ -283,10 +312,10 @@ class Device:
         return device
 
     @classmethod
-    def summing(cls, name: str) -> Device | None:
-        """Return the device of a name on which blocks are summed; None for one without float64, where NumPy does."""
+    def summing(cls, name: str) -> Namespace:
+        """Return the device of a name on which blocks are summed; the host for one without float64."""
         device = cls.of(name)
-        return device if device.has_float64 else None
+        return device if device.has_float64 else HOST
 
     @cached_property
     def has_float64(self) -> bool:
@@ -358,6 +387,10 @@ class Device:
         """What the last bits of sums on it depend on."""
         return {"arithmetic": self.name, "slab_bytes": self.slab_bytes}
 
+    def driving(self) -> AbstractContextManager[object]:
+        """Return what statements run in whose arrays take most of the device's memory: one thread at a time."""
+        return _driving
+
     @contextmanager
     def precise(self) -> Iterator[None]:
         """In a block of statements: multiply float32 in float32, not in TF32; have float64; name lack of memory.
@@ -426,15 +459,79 @@ class Device:
         """Return values of the device in a floating-point dtype of NumPy."""
         return self.xp.astype(values, getattr(self.xp, dtype.name), copy=False)
 
-    def zeros(self, shape: tuple[int, ...]) -> Any:
+    def square_shape(self, d: int) -> tuple[int, ...]:
+        """Return the shape of what a state keeps of a symmetric matrix (d, d): all of it."""
+        return d, d
+
+    def zeros(self, shape: tuple[int, ...], dtype: object = None, order: str = "C") -> Any:
         """Return zeros in float64."""
         with self.precise():
             xp = self.xp
             return xp.zeros(shape, dtype=xp.float64, device=self._device)
 
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of a tile."""
+        return self.share(SLABS_THERE, BYTES_THERE)
+
+    def tile_rows(self, own: int, row_bytes: int, least: int = 1) -> int:
+        """Return the rows of so many bytes that are used at a time, whatever suits the host's cache."""
+        return max(least, self.tile_bytes // max(1, row_bytes))
+
+    def ahead(self, own: int) -> int:
+        """Return how many tiles idle threads make at a time: one thread drives the device."""
+        return 1
+
+    def beside(self, rows: Array, dtype: DType) -> RowsThere:
+        """Return rows that are compared with a block in that dtype."""
+        return self.rows(rows.astype(dtype, copy=False))  # type: ignore[no-any-return]
+
+    def reading(self, plain: Any, sending: Any, ahead: int) -> tuple[Any, int]:
+        """Return the reader whose rows are on their way when they are returned, and how many reads it makes ahead."""
+        return sending, ahead
+
+    def lacking(self, size: int) -> int:
+        """Return what a panel of that size takes beyond half of the memory."""
+        return size - self.share(2, 1 << 40)
+
+    @cache  # noqa: B019  of a process
+    def speed(self) -> dict[str, float]:
+        """Return operations a second of products in both precisions, until one number of each is here; measured."""
+        rates = []
+        with self.precise():
+            for dtype in (np.float32, np.float64):
+                V, seconds = self.put(np.ones((SQUARE, SQUARE), dtype)), []
+                for _ in range(ROUNDS):
+                    began = time.perf_counter()
+                    self.fetch((V @ V)[:1, :1])
+                    seconds.append(time.perf_counter() - began)
+                rates.append(2.0 * SQUARE**3 / min(seconds))
+        return {"there_single": rates[0], "there_double": rates[1]}
+
+    def tile_edge(self, itemsize: int) -> int:
+        """Return the rows and columns of a square tile."""
+        return math.isqrt(self.tile_bytes // itemsize)
+
+    def taken(self, states: Iterable[Any], rows: object, merging: int, *, staying: bool) -> tuple[Namespace, int]:
+        """Return what multiplies such blocks for states, and its memory that they take, so many of each when they
+        merge: the host if one of them is NumPy's only, or if all multiply nothing of rows that come from there.
+        """
+        moved = [one.there(self) for one in states]
+        each = [None if one.lives_there and one.device == HOST else one.device_bytes(rows) for one in moved]
+        held = sum(one or 0 for one in each)
+        if None in each or not (staying or held):
+            return HOST, 0
+        return self, held + (merging * sum(one.bytes_there for one in moved) if held else 0)
+
     def fetch(self, array: Any) -> Array:
         """Return an array of the device in this process."""
         return host_array(array)
+
+    def home(self, value: Any, *, square: bool, order: Any) -> Any:
+        """Return what a state keeps, in the host's memory: of a symmetric matrix, the packed triangle."""
+        if value is None or isinstance(value, np.ndarray):
+            return value
+        return pack_upper(value) if square else np.asarray(self.fetch(value), order=order)
 
     def dtype_of(self, array: Any) -> DType:
         """Return the dtype that NumPy has for an array of the device."""
@@ -456,12 +553,48 @@ class Device:
             V = V if power == 1 else V * V
             return xp.sum(V if weights is None else V * self.put(weights)[:, None], axis=axis)
 
-    def squares(self, values: Any, weights: Vector | None, scale: Any) -> Any:
+    def squares(self, values: Any, weights: Vector | None = None, scale: Any = None) -> Any:
         """Return the (weighted) sums of squares (d,) of rows, in float64; the rows are scaled by a power of two."""
         xp, V = self.xp, self.put(values)
+        scale = self.power_of_two(V) if scale is None else scale
         V = V if V.dtype == xp.float64 else V * scale
         found = self.sums(V, weights, power=2)
         return found if V.dtype == xp.float64 else found / scale / scale
+
+    def subtracted(self, centre: object) -> None:
+        """Return what is subtracted from products with rows: nothing, the centre is subtracted from the rows."""
+        return
+
+    def add_squares(self, block: Any, shift: object, squares: Any) -> tuple[Any, Any]:
+        """Return a block, and the squares with its own."""
+        return block, squares + self.squares(block.values, block.weights)
+
+    def add_left(self, product: Any, V: Array, values: Any, block: object) -> Any:
+        """Return a product with ``V' values``."""
+        return product + self.product(self.put(V.astype(values.dtype)), self.put(values))
+
+    def row_squares(self, rows: Any) -> Vector:
+        """Return the sum of squares of each row (b,), in float64, in this process."""
+        return self.fetch(self.sums(rows, power=2, axis=1))
+
+    def seen(self, V: Any, sums: Any, shift: object) -> Any:
+        """Return the sums of float64 rows; :data:`bigpca.forms.SEEN` where values are tiny, but not 0.
+
+        All columns are looked at, because nothing is fetched.
+        """
+        if V.dtype != np.float64 or not len(V):
+            return sums
+        largest = self.largest(V, 0)
+        still = (abs(sums) < SEEN) & (largest > 0) & (largest < LEAST_SQUARED)
+        return self.xp.where(still, SEEN, sums)
+
+    def within_range(self, values: Any, largest: float | None) -> Any:
+        """Return the rows, which are scaled before they are multiplied."""
+        return values
+
+    def scaled(self, values: Any, scale: Any) -> Any:
+        """Return values times a power of two."""
+        return values * scale
 
     def largest(self, values: Any, axis: int | None) -> Any:
         """Return the largest magnitudes along an axis, in one read where the library needs no copy for that."""
@@ -484,26 +617,46 @@ class Device:
         # Rounded to float32, in which a power of two is exact even where a library's pow is not.
         return xp.astype(xp.astype(xp.pow(xp.full_like(most, 2.0), -exponent), xp.float32), V.dtype)
 
-    def shifted(self, rows: RowsThere, shift: Any | None, dtype: DType) -> tuple[RowsThere, Any]:
-        """Return rows in a dtype less a shift (d,), or less the mean of their finite values, and that shift in float64.
+    def mean_of(self, values: Any, dtype: DType | None = None) -> Any:
+        """Return the mean of the finite values of rows (b, d), in a dtype.
 
-        The mean of complete rows, if there are some, as of :func:`bigpca.passes.reading.blocks.group_shift`.
+        The mean of complete rows, if there are some, as of :func:`bigpca.forms.DenseForm.mean`.
+        """
+        with self.precise():
+            xp, V = self.xp, self.floats(self.put(values), dtype or values.dtype)
+            finite = xp.isfinite(V)
+            complete = xp.all(finite, axis=1, keepdims=True)
+            finite = finite & (complete | ~xp.any(complete))
+            counts = self.sums(xp.astype(finite, V.dtype))
+            shift = self.sums(xp.where(finite, V, xp.zeros_like(V))) / xp.where(counts > 0, counts, 1.0)
+            return xp.astype(xp.where(xp.isfinite(shift), shift, xp.zeros_like(shift)), V.dtype)
+
+    def shifted(self, values: Any, shift: Any | None, dtype: DType) -> tuple[RowsThere, Any, Any, Any]:
+        """Return rows in a dtype less a shift (d,), or less their mean; their sums; the shift, where it came from; and
+        the shift there, from which later rows are subtracted.
 
         The shift is rounded to the dtype first, so that the subtraction is all that rounds; one that is there was
         returned by this.
         """
         with self.precise():
-            xp, V, given = self.xp, self.floats(self.put(rows), dtype), shift
-            there = given is not None and not isinstance(given, np.ndarray)
-            if shift is None:
-                finite = xp.isfinite(V)
-                complete = xp.all(finite, axis=1, keepdims=True)
-                finite = finite & (complete | ~xp.any(complete))
-                counts = self.sums(xp.astype(finite, V.dtype))
-                shift = self.sums(xp.where(finite, V, xp.zeros_like(V))) / xp.where(counts > 0, counts, 1.0)
-                shift = xp.where(xp.isfinite(shift), shift, xp.zeros_like(shift))
-            s = self.floats(self.put(shift), dtype)
-            return RowsThere(V - s, self.name), given if there else xp.astype(s, xp.float64)
+            xp, V = self.xp, self.floats(self.put(values), dtype)
+            own = self.mean_of(values, dtype) if shift is None else self.floats(self.put(shift), dtype)
+            there = xp.astype(own, xp.float64)
+            about = shift.astype(dtype).astype(np.float64) if isinstance(shift, np.ndarray) else there
+            rows = RowsThere(V - own, self.name)
+            return rows, self.sums(rows), about, there
+
+    def add_pair(self, rows: Any, columns: Any, target: Array, there: list[Any]) -> None:
+        """Add a tile, the product of rows (a, d) with others (d, b), to those that are there."""
+        there.append(self.product(rows.T, columns))
+
+    def store(self, K: Any, target: Array, there: list[Any]) -> None:
+        """Add a tile to those that are there."""
+        there.append(K)
+
+    def kernel_sums(self, V: Array, product: Array, squares: Vector, start: int) -> KernelSums:
+        """Return what multiplies tiles of a kernel matrix by V (n, l), for rows from ``start`` on."""
+        return KernelSums(self, V, product, squares, start)
 
     def marks(self, rows: Any) -> Any:
         """Return a number for each row of (b, d), which is finite exactly if all its values are."""
@@ -517,7 +670,7 @@ class Device:
             xp = self.xp
             vectors = [one for one in arrays if one.ndim == 1]  # as one: to ask for each takes longer than to look
             joined = ([xp.concat(vectors)] if vectors else []) + [one for one in arrays if one.ndim != 1]
-            return bool(xp.all(xp.stack([xp.all(xp.isfinite(one)) for one in joined])))
+            return not joined or bool(xp.all(xp.stack([xp.all(xp.isfinite(one)) for one in joined])))
 
     def add_gram(self, total: Any, values: Any, scale: Any | None, weights: Vector | None = None) -> Any:
         """Return ``total + V'W V`` (d, d) of rows V (b, d), whose memory may be that of total; the sum is in float64.
@@ -542,18 +695,53 @@ class Device:
         product = xp.sum(xp.matmul(xp.matrix_transpose(first), second), axis=0, dtype=xp.float64)
         return product if whole == b else product + self.product(V[whole:, :], Z[whole:, :])
 
-    def add_products(self, total: Any, sums: Any, values: Any, Q: Any, weights: Vector | None) -> tuple[Any, Any]:
-        """Return ``total + V'W Z`` (d, l), and ``sums + 1'W Z`` (l,), for ``Z = V Q`` with thin Q (d, l) on the device.
+    def square(self, here: Any, there: Any) -> Any:
+        """Return the scatter of moments, fetched or where they were, as a new (d, d) matrix on the device."""
+        return self.put(there.device.whole(there.packed, there.n_features))
 
-        Products are in the precision of the rows V (b, d) and of Q, sums in float64; W are the weights of the rows.
+    def whole(self, S: Any, d: int) -> Any:
+        """Return both triangles of a symmetric matrix (d, d), whose lower one may be rounded otherwise."""
+        upper = self.xp.triu(S)
+        return upper + self.xp.matrix_transpose(self.xp.triu(upper, k=1))
+
+    def plus_squares(self, total: Any, rows: Any, sign: float, *, whole: bool) -> Any:
+        """Return a symmetric matrix plus ``sign rows' rows``, or its diagonal plus that of it."""
+        return total + sign * (rows.T @ rows if whole else self.xp.sum(rows * rows, axis=0))
+
+    def one_hot(self, codes: Array, classes: int, weights: Vector | None, dtype: DType) -> Any:
+        """Return a row (c,) for each code, with the weight of its row, or 1, in the column of its class.
+
+        Sums by class are products with these rows: atomic additions have no fixed order.
         """
-        with self.precise():
-            xp, V = self.xp, self.put(values)
-            Z = xp.matmul(V, Q)
-            if weights is not None:
-                Z = Z * xp.astype(self.put(weights), V.dtype)[:, None]
-            total += self.product(V, Z)
-            return total, sums + xp.sum(Z, axis=0, dtype=xp.float64)
+        own = self.put(codes)[:, None] == self.put(np.arange(classes, dtype=codes.dtype))
+        rows = self.xp.astype(own, getattr(self.xp, dtype.name))
+        return rows if weights is None else rows * self.put(weights.astype(dtype))[:, None]
+
+    def less(self, V: Any, centres: Any, codes: Array, out: object = None) -> Any:
+        """Return rows less the centres of their classes."""
+        return self.put(V) - self.xp.take(centres, self.put(codes), axis=0)
+
+    def gram(self, d: int) -> Gram:
+        """Return what adds up products of rows (b, d) with themselves."""
+        return Gram(self)
+
+    def thin(self, factor: Any, first: Any) -> Thin:
+        """Return what multiplies rows by a thin factor (d, l), for a group that begins with these."""
+        return Thin(self, factor, first)
+
+    def projected(self, rows: Array, mean: Array, axes: Array) -> Array:
+        """Return ``(rows - mean) axes`` (b, k) in the precision of the axes (d, k)."""
+        return np.require(self.scores(rows, mean, axes)[0], requirements=["W"])  # JAX lets nobody change it
+
+    def scored(
+        self, rows: Array, mean: Vector, axes: Array, rest: Vector | None, factors: Vector | None, *, residuals: bool
+    ) -> Iterator[tuple[int, Array, Vector | None]]:
+        """Yield 0, and what :meth:`scores` returns."""
+        yield 0, *self.scores(rows, mean, axes, rest=rest, factors=factors, residuals=residuals)
+
+    def centred_rows(self, rows: int, d: int, itemsize: int) -> int:
+        """Return how many rows are centred at a time: all."""
+        return rows
 
     def scores(
         self,
@@ -583,14 +771,64 @@ class Device:
             return self.fetch(Z), self.fetch(xp.sum(left * left, axis=1))
 
 
-def unscaled(S: Any, scale: Any) -> Any:
-    """Return a sum of products (d, d) without the scale (d,) of both columns, whose product may be out of range."""
-    return S / scale[:, None] / scale
+Namespace: TypeAlias = Host | Device  # where a state's arrays are, and the library that has their functions
 
 
-def tile_bytes(device: Device | None) -> int:
-    """Return the bytes of a tile on a device, or of a usual one."""
-    return BYTES_THERE if device is None else device.share(SLABS_THERE, BYTES_THERE)
+def namespace(name: str) -> Namespace:
+    """Return what the setting ``arithmetic`` names; the host by default, and where a device has no float64."""
+    return HOST if name in ("", HOST.name) else Device.summing(name)
+
+
+def place_name(array: Any) -> str:
+    """Return library and device of rows that a fit takes as they are; empty for those of the host."""
+    rows = None if type(array) is np.ndarray else RowsThere.of(array)
+    return "" if rows is None else rows.place
+
+
+def namespace_of(rows: Any) -> Namespace:
+    """Return where rows are."""
+    return Device.holding(rows) if isinstance(rows, RowsThere) else HOST
+
+
+class Gram:
+    """Products ``V'V`` (d, d) of rows on a device, as :class:`bigpca.host.Gram`, of columns that are scaled."""
+
+    def __init__(self, device: Device) -> None:
+        self.device, self.scale, self.precision = device, None, 0.0
+
+    def add(self, total: Any, values: Any, weights: Vector | None = None) -> Any:
+        """Return the sum with that of more rows; the first ones say how columns are scaled."""
+        self.precision = max(self.precision, float(np.finfo(self.device.dtype_of(V := self.device.put(values))).eps))
+        if self.scale is None and V.dtype != self.device.xp.float64:
+            self.scale = self.device.power_of_two(V, axis=0)
+        return self.device.add_gram(total, V, self.scale, weights)
+
+    def close(self, total: Any) -> Any:
+        """Return the sum without the scale of both columns, whose product may be out of range."""
+        scale, self.scale = self.scale, None
+        return total if scale is None else total / scale[:, None] / scale
+
+
+class Thin:
+    """Products of rows on a device with a thin factor W (d, l), as :class:`bigpca.host.Thin`: scaled, not opened."""
+
+    def __init__(self, device: Device, factor: Any, first: Any) -> None:
+        self.device, self.scale = device, device.power_of_two(first)  # transferred once for the group
+        W = device.floats(device.put(factor.matrix()), np.dtype(np.float64)) * self.scale
+        self.W = device.floats(W, first.dtype)
+
+    def multiply(self, V: Any) -> Any:
+        """Return ``V W`` (b, l)."""
+        return self.device.xp.matmul(self.device.put(V), self.W)
+
+    def add(self, total: Any, V: Any, Z: Any) -> Any:
+        """Return the sum with ``V'Z`` (d, l)."""
+        total += self.device.product(self.device.put(V), Z)
+        return total
+
+    def close(self, *sums: Any) -> tuple[Any, ...]:
+        """Return sums without the scale."""
+        return tuple(one / self.scale for one in sums)
 
 
 def gram_bytes(d: int, rows: int, itemsize: int) -> int:
@@ -599,41 +837,18 @@ def gram_bytes(d: int, rows: int, itemsize: int) -> int:
     return (8 + 12 * pieces) * d * d
 
 
-def library_on(device: Device | None) -> Any:
-    """Return the library of arrays that are on a device, or in this process."""
-    return np if device is None else device.xp
-
-
-def beside_those_on(device: Device | None, values: Array) -> Any:
-    """Return an array beside others that are on a device, or in this process."""
-    return values if device is None else device.put(values)
-
-
-def precisely(device: Device | None) -> AbstractContextManager[None]:
-    """Return what statements run in that may multiply on a device."""
-    return nullcontext() if device is None else device.precise()
-
-
-_driving = threading.RLock()
-
-
-def driving(device: Device | None) -> AbstractContextManager[object]:
-    """Return what statements run in whose arrays take most of a device's memory: one thread at a time."""
-    return nullcontext() if device is None else _driving
-
-
 SOLVED_THERE = 1024  # size of a matrix from which its eigenproblem is solved on the device of the fit
-_solving: ContextVar[Device | None] = ContextVar("device of solves", default=None)
+_solving: ContextVar[Namespace] = ContextVar("device of solves", default=HOST)
 
 
-def solving_on(device: Device | None) -> AbstractContextManager[None]:
-    """Solve large problems on a device, in a block of statements; None leaves what is set."""
-    return during(_solving, device or _solving.get())
+def solving_on(device: Namespace) -> AbstractContextManager[None]:
+    """Solve large problems on a device, in a block of statements; the host leaves what is set."""
+    return during(_solving, _solving.get() if device == HOST else device)
 
 
-def device_of_solve(d: int) -> Device | None:
-    """Return the device that solves a problem with a (d, d) matrix, which depends on d alone; None for this process."""
-    return _solving.get() if d >= SOLVED_THERE else None
+def device_of_solve(d: int) -> Namespace:
+    """Return what solves a problem with a (d, d) matrix, which depends on d alone."""
+    return _solving.get() if d >= SOLVED_THERE else HOST
 
 
 def pack_upper(S: Any) -> Vector:
@@ -676,10 +891,63 @@ def _xp(S: Any) -> Any:
     return _library("array_api_compat").array_namespace(S)
 
 
-MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # the range in which float32 holds sums of squares
 _TF32 = threading.Lock()
 _exact: Counter[str] = Counter()  # threads that multiply without TF32, by library
 _restore: dict[str, Callable[[], None]] = {}
+
+
+@dataclass
+class KernelSums:
+    """``K V`` (and the squares of K) on a device, as :class:`bigpca.host.KernelSums`: a piece for each tile of rows.
+
+    Pieces are replaced, because arrays of JAX cannot be changed, and fetched once, at the end.
+    """
+
+    device: Device
+    V: Array
+    product: Array
+    squares: Vector
+    start: int
+    _factors: dict[int, Any] = field(default_factory=dict)
+    _products: dict[int, Any] = field(default_factory=dict)
+    _squares: dict[int, Any] = field(default_factory=dict)
+
+    def add(self, K: Any, row: int, column: int) -> float:
+        """Add a tile (a, b) of K, and its mirror image if it is off the diagonal; its trace is not looked at."""
+        self._add(K, row, column)
+        if row != column:
+            self._add(self.device.xp.matrix_transpose(K), column, row)
+        return 0.0
+
+    def _add(self, K: Any, row: int, column: int) -> None:
+        xp = self.device.xp
+        if column not in self._factors:
+            rows = self.V[column : column + K.shape[1]]
+            self._factors[column] = self.device.put(rows.astype(self.device.dtype_of(K)))
+        self._products[row] = self._products.get(row, 0.0) + self._multiplied(K, self._factors[column])
+        if len(self.squares):
+            self._squares[row] = self._squares.get(row, 0.0) + xp.sum(K * K, axis=1, dtype=xp.float64)
+
+    def _multiplied(self, K: Any, V: Any) -> Any:
+        """Return ``K V`` (a, l): products of strips of K (a, b), as one stack, and their sum in float64."""
+        (a, b), xp = K.shape, self.device.xp
+        depth = min(DEPTH, b)
+        whole = b // depth * depth
+        strips = xp.permute_dims(xp.reshape(K[:, :whole], (a, b // depth, depth)), (1, 0, 2))
+        factors = xp.reshape(V[:whole, :], (b // depth, depth, V.shape[1]))
+        product = xp.sum(xp.matmul(strips, factors), axis=0, dtype=xp.float64)
+        return product if whole == b else product + self._multiplied(K[:, whole:], V[whole:, :])
+
+    def close(self) -> None:
+        """Fetch the pieces."""
+        for here, there in ((self.product, self._products), (self.squares, self._squares)):
+            for row, piece in there.items():
+                here[row - self.start : row - self.start + piece.shape[0]] = self.device.fetch(piece)
+
+
+Products: TypeAlias = host.Gram | Gram
+KernelTiles: TypeAlias = host.KernelSums | KernelSums
+ThinProducts: TypeAlias = host.Thin | Thin
 
 
 @contextmanager

@@ -14,7 +14,6 @@ from scipy.sparse import csr_array
 
 from bigpca import blas
 from bigpca.arrays import Array, DType, Integers, Vector
-from bigpca.devices import Device
 
 WIDTH = 8192  # columns multiplied in the rows' precision before the product is added in float64
 AHEAD = 8  # such products that idle threads make at a time
@@ -186,8 +185,8 @@ class DenseForm:
         """Return the dtype in which rows are projected for results of ``dtype``."""
         return dtype
 
-    def placed(self, device: Device | None) -> Device | None:
-        """Return the device that multiplies these rows, of one that is set."""
+    def placed(self, device: Any, host: Any) -> Any:
+        """Return what multiplies these rows: a device, or the host."""
         return device
 
     def by_rows(self, work: Callable[[Any], Array], rows: Any) -> Array:

@@ -135,10 +135,10 @@ def overriding(*members: str) -> set[str]:
 KERNEL_PLACES: dict[str, tuple[Callable[[], set[str]], set[str]]] = {
     "CASES of tests/kernels/cases.py": (lambda: kinds(case.kernel for case in test_kernels.ALL.values()), KERNELS),
     'docs/explanation.md, "Kernels"': (lambda: on_page("docs/explanation.md", KERNELS, "Kernels"), KERNELS - COMBINED),
-    "KERNELS of tests/passes/test_kernel_there.py": (compared_there, overriding("for_devices")),
+    "KERNELS of tests/passes/test_kernel_there.py": (compared_there, overriding("place")),
     "DEFINITE or INDEFINITE of tests/estimators/kernel/test_kernel_bounds.py": (
         bounded,
-        overriding("for_devices", "entry_error"),
+        overriding("place", "entry_error"),
     ),
 }
 

@@ -16,11 +16,12 @@ TIERS: list[tuple[str, ...]] = [
     ("errors",),
     ("parameters",),
     ("arrays", "seeds", "settings"),
-    ("devices",),
     ("records",),
     ("costs",),  # of blocks
     ("forms",),  # of rows, dense ones
     ("csr",),
+    ("host",),  # NumPy as a device
+    ("devices",),
     ("expressions",),  # of Dask
     ("kernels", "sketches", "solvers"),
     ("rules",),  # names of solvers
@@ -62,6 +63,7 @@ PURE = (
     "blas",
     "csr",
     "settings",
+    "host",
     "devices",
     "records",
     "costs",
@@ -160,6 +162,36 @@ def test_the_engine_imports_the_ground_and_no_kind_of_rows() -> None:
         if imported.partition(".")[0] in ("pandas", "xarray", "scipy", "torch", "zarr")
         or (imported.startswith("bigpca.") and ".".join(imported.split(".")[:2]) not in allowed)
     ] == []
+
+
+# Who may know that rows, or what multiplies them, are on a device: the doors and readers of rows, the row step, kernels
+# that prepare rows, solvers, and the sweep, whose tiles are cut otherwise there. States and maps use a Namespace.
+KNOW_DEVICES = {
+    "data.batches",
+    "data.containers",
+    "data.source",
+    "data.sources",
+    "kernels.distance",
+    "kernels.dot",
+    "passes.accumulators.dot_matrix",
+    "passes.accumulators.moments",
+    "passes.graphs",
+    "passes.reading.preparing",
+    "passes.reading.readers",
+    "passes.sweeps",
+    "solvers.eigh",
+    "estimators.shared.fit",
+}
+
+
+def test_only_doors_the_row_step_kernels_and_solvers_know_of_devices() -> None:
+    imported = (
+        (module, {one.name for one in node.names})
+        for module, file in modules()
+        for node in file.nodes
+        if isinstance(node, ast.ImportFrom) and node.module == "bigpca.devices"
+    )
+    assert {module for module, names in imported if names & {"Device", "RowsThere"}} == KNOW_DEVICES
 
 
 def test_one_module_takes_urls_apart_and_makes_them() -> None:

@@ -26,7 +26,7 @@ from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import columns_beside, is_sparse, row_range, sparse_rows, stacked
 from bigpca.data.views import array_of, graph_of, named, view_of
-from bigpca.devices import RowsThere, host_array, is_on_gpu
+from bigpca.devices import RowsThere, host_array, is_on_gpu, joined
 from bigpca.errors import MemoryBudgetError, an, brief, counted
 from bigpca.forms import DENSE, DenseForm
 from bigpca.storage.chunks import fitted
@@ -842,7 +842,7 @@ class BatchStream:
         if last or len(self._unseen) == MOST_UNSEEN:
             starts, rows = zip(*self._unseen, strict=True)
             self._unseen = []
-            fetched = np.asarray(RowsThere.joined([[one] for one in rows]))
+            fetched = np.asarray(joined([[one] for one in rows]))
             for one, values in zip(starts, fetched, strict=True):
                 self._compare_here(one, values)
 

@@ -18,7 +18,7 @@ from bigpca.csr import INDEX_BYTES, SPARSE, form_of
 from bigpca.data.checks import NATIVE_BYTES, check_decoded, check_dtype, check_promised, regular_chunks
 from bigpca.data.containers import dense_rows
 from bigpca.data.source import SPARSE_PARTS, DerivedRows, MemoryRows, Source, Stamp
-from bigpca.devices import RowsThere
+from bigpca.devices import joined
 from bigpca.errors import CorruptedChunkError, MemoryBudgetError, brief, format_bytes
 from bigpca.forms import DENSE, DenseForm
 from bigpca.settings import memory_now
@@ -98,9 +98,7 @@ def in_blocks(blocks: Sequence[Sequence[Any]]) -> Any:
         return blocks[0][0]
     if sp.issparse(blocks[0][0]):
         return stacked([csr_array(sp.hstack(columns, format="csr")) for columns in blocks])
-    if isinstance(blocks[0][0], RowsThere):
-        return RowsThere.joined(blocks)
-    return np.block([list(columns) for columns in blocks])
+    return joined(blocks)
 
 
 def columns_beside(blocks: Sequence[Any], label: str) -> Any:

@@ -44,8 +44,8 @@ class Cut:
     ----------
     most_bytes : int
         Of a slab; of rows of more than 64 KiB half of that at most.
-    slab_bytes : int or None
-        Of each slab, where what multiplies them wants it; None for 8,192 rows within these limits.
+    slab_bytes : int
+        Of each slab, where what multiplies them wants it; 0 for 8,192 rows within these limits.
     few : bool
         Whether groups may be few and large, because one thread has all of them.
     strips : bool
@@ -55,7 +55,7 @@ class Cut:
     """
 
     most_bytes: int = SLAB_BYTES
-    slab_bytes: int | None = None
+    slab_bytes: int = 0
     few: bool = False
     strips: bool = True
     ends: bool = False
@@ -83,6 +83,7 @@ def plan_layout(
     thousand for a byte of its state; 17 to 127 are in segments of about four. If chunks allow fewer groups, products
     have strips. ``cut`` says what is special to a kind of rows.
     """
+    work = None if cut.few else work
     row_bytes = max(1, n_columns * working_dtype(dtype).itemsize if row_bytes is None else row_bytes)
     most = min(cut.most_bytes, WIDE_SLAB_BYTES) if row_bytes > 1 << 16 else cut.most_bytes
     slab_bytes = cut.slab_bytes or min(most, max(MIN_SLAB_BYTES, SLAB_ROWS * row_bytes))

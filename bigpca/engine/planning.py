@@ -230,7 +230,7 @@ class PassCost:
     @property
     def serial(self) -> bool:
         """Whether one thread folds all groups of a process, because it drives what multiplies."""
-        return self.device is not None
+        return not self.by_cores
 
     @property
     def single(self) -> bool:

@@ -21,6 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 from bigpca import csr
 from bigpca.arrays import Array, Vector, held_array
 from bigpca.costs import BlockForm
+from bigpca.devices import Namespace
+from bigpca.host import HOST
 
 Block = NDArray[np.floating]
 FIXED_BYTES = 8 << 20  # temporaries of a block of any size: strips, tiles in float64
@@ -296,10 +298,9 @@ class Kernel(ABC):
         """Return the cost of one entry between a row like these and a dense one, as :meth:`flops_per_entry`."""
         return csr.entry_flops(rows.taken(self.accepts_csr)[1], self.flops_per_entry)
 
-    @property
-    def for_devices(self) -> bool:
-        """Whether :meth:`prepare` also accepts :class:`bigpca.devices.RowsThere`, for :meth:`block` on their device."""
-        return False
+    def place(self, device: Namespace) -> Namespace:
+        """Return where rows are compared: a device, if :meth:`prepare` also accepts its rows; else the host."""
+        return HOST
 
     @property
     def accepts_strings(self) -> bool:

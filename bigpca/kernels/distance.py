@@ -11,8 +11,9 @@ import numpy as np
 from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, Vector, mirror_upper
-from bigpca.devices import RowsThere
+from bigpca.devices import Namespace, RowsThere
 from bigpca.errors import check_choice
+from bigpca.host import HOST
 from bigpca.kernels.base import Block, WithGamma, strips
 from bigpca.kernels.dot import (
     HARMLESS,
@@ -126,7 +127,9 @@ class RBF(DistanceKernel):
 
     _scale: ClassVar[float] = 2.0
     accepts_csr: ClassVar[bool] = True
-    for_devices: ClassVar[bool] = True
+
+    def place(self, device: Namespace) -> Namespace:
+        return device
 
     def prepare(self, rows: Array | csr_array | RowsThere, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         return prepare_rows(rows, shift)
@@ -189,10 +192,9 @@ class Laplacian(DistanceKernel):
     def _check_options(self) -> None:
         check_choice("norm", self.norm, ("l1", "l2"))
 
-    @property
-    def for_devices(self) -> bool:
-        """With the L2 norm: libraries have no sums of differences that are as fast as 16 cores."""
-        return self.norm == "l2"
+    def place(self, device: Namespace) -> Namespace:
+        """With the L2 norm a device: libraries have no sums of differences that are as fast as 16 cores."""
+        return device if self.norm == "l2" else HOST
 
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> Any:
         if self.norm == "l2":

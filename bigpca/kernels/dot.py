@@ -17,7 +17,7 @@ from scipy.sparse import csr_array
 from bigpca import csr
 from bigpca.arrays import Array, Vector, mirror_upper
 from bigpca.blas import add_product
-from bigpca.devices import Device, RowsThere
+from bigpca.devices import Device, Namespace, RowsThere
 from bigpca.errors import real_number
 from bigpca.kernels.base import WIDEST, Block, Kernel, WithGamma, raise_to, strips
 
@@ -269,7 +269,9 @@ class DotKernel(Kernel):
     """A function of ``x'y``, computed from one product of two blocks; the shift is ignored."""
 
     accepts_csr: ClassVar[bool] = True
-    for_devices: ClassVar[bool] = True
+
+    def place(self, device: Namespace) -> Namespace:
+        return device
 
     def prepare(self, rows: Array | csr_array | RowsThere, shift: Vector | None = None, first_row: int = 0) -> Prepared:
         prepared = prepare_rows(rows)

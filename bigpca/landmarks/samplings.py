@@ -32,6 +32,7 @@ from bigpca.engine.driver import get_watched
 from bigpca.engine.local import current_client
 from bigpca.engine.planning import PassCost, peak_bytes
 from bigpca.engine.run import Run
+from bigpca.host import HOST
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import squares
 from bigpca.passes.accumulators.kept_rows import RowsAt
@@ -150,8 +151,8 @@ def drawing(
     read = Read.into(rows, name, template, work=n * each.flops, dtype=request.dtype)
     cost = read.cost
     # Rows are compared where kernels of many rows are computed, also if they have to be transferred.
-    apart = (compared and not request.kernel.for_devices) or (not cost.there and max(compared, default=0) <= 1)
-    device = None if apart or form.sparse else rows.device[0]
+    device = request.kernel.place(rows.device[0]) if compared else rows.device[0]
+    device = device if cost.there or max(compared, default=0) > 1 else HOST
     if max(compared, default=0) > 1:
         landmarks, T = np.broadcast_to(np.float32(0), (m, d)), np.broadcast_to(0.0, (m, m))
         weight = Residual(request.kernel, landmarks, np.zeros(m, np.int64), T, 0.0)
@@ -162,8 +163,8 @@ def drawing(
     held += compared_bytes(tile, d, itemsize, max(compared)) if compared else 0
     return read.costing(
         device=device,
-        there=cost.there and device is not None,
-        device_bytes=0 if device is None else held,
+        there=cost.there and device.driven,
+        device_bytes=held * device.driven,
         peak_bytes=cost.peak_bytes + working,
         evaluations=n * sum(compared) / draws,
         flops=n * each.flops,

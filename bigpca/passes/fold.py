@@ -16,8 +16,7 @@ import numpy as np
 
 from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.blas import solve_paused
-from bigpca.csr import form_of
-from bigpca.devices import Device, RowsThere, precisely, solving_on
+from bigpca.devices import Namespace, namespace_of, solving_on
 from bigpca.engine.driver import run_pass
 from bigpca.engine.group import SHARED, Folding, Group, Reads
 from bigpca.engine.interfaces import Inputs
@@ -27,6 +26,7 @@ from bigpca.engine.planning import Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.errors import listed
 from bigpca.forms import Values
+from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.reading.blocks import (
     Block,
@@ -228,11 +228,8 @@ def _cost(
         rows.prices.copied_row_bytes(widest) * block_rows, rows.prices.read_bytes(block_rows) if layout.runs else 0
     )
     form, prepared = rows.prices.block(block_rows, widest.itemsize)
-    there = [None if device is None or form.sparse else one.there(device).device_bytes(form) for one in states]
-    known = [held for held in there if held is not None]
-    staying = staying and len(known) == len(there)
-    on_device = sum(known) if len(known) == len(there) else 0
-    merging = on_device and sum(one.bytes_there for one in states) * (1 + len(layout.groups).bit_length())
+    device, held = device.taken(states, form, 1 + len(layout.groups).bit_length(), staying=staying)
+    staying = staying and device.driven
     if staying:  # rows take none of the host's memory
         copied, (form, prepared) = 0, rows.prices.block(min(block_rows, SLAB_ROWS), widest.itemsize)
     done = prepared
@@ -252,13 +249,13 @@ def _cost(
             0 if staying else read, copied, done.bytes, held_reads, more=len(layout.reads) > held_reads
         ),
         finish_bytes=3 * state if finish_bytes is None else finish_bytes,
-        device_bytes=on_device + merging + staying * (several + 3) * read,
+        device_bytes=held + staying * (several + 3) * read,
         collected=collected,
         flops=float(layout.n_rows) * done.flops,
         layout=layout,
         dtype=dtype,
         refinable=refinable,
-        device=device if staying or on_device else None,
+        device=device,
         there=staying,
     )
 
@@ -276,7 +273,7 @@ class _OfRows(Generic[R]):
     """
 
     finish: Finish[R]
-    device: Device | None
+    device: Namespace
     absent: int | CountedRows | None
 
     def __call__(self, state: PassState) -> R:
@@ -328,7 +325,7 @@ class FoldGroup(Group[Values]):
     nan_policy: str
     templates: dict[str, Accumulator]
     counted: CountedRows = field(default_factory=CountedRows)
-    device: Device | None = None
+    device: Namespace = HOST
     runs: Reads = ()
 
     def slabs(self, start: int, stop: int) -> Iterable[tuple[int, int]]:
@@ -361,7 +358,7 @@ class FoldGroup(Group[Values]):
             return PassState(parts, step.count, step.omitted, {self.index: self.stamp})
 
         # Squares that overflow float32 make the product infinite; it is then repeated in float64.
-        with precisely(self.device), np.errstate(over="ignore", invalid="ignore"):
+        with self.device.precise(), np.errstate(over="ignore", invalid="ignore"):
             yield Folding(reader, step.apply, update, close, ahead)
 
 
@@ -408,10 +405,9 @@ class FirstRows:
     def __call__(self, run: Run) -> Vector:
         """Return the mean of the first rows (d,)."""
         first = self.values(run, there=self.rows.device[1])
-        if isinstance(first, RowsThere):
-            device = Device.holding(first)
-            return device.fetch(device.shifted(first, None, first.dtype)[1])
-        return form_of(first).mean(first).astype(np.float64)
+        device = namespace_of(first)
+        shift: Vector = device.fetch(device.mean_of(first)).astype(np.float64)
+        return shift
 
     def values(self, run: Run, *, there: bool = False) -> Values:
         """Return the first rows that count, of one slab, mapped, in the working dtype."""
@@ -425,8 +421,9 @@ class FirstRows:
             values = read[: self.layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
             where = reader.where(start, start + values.shape[0])
             if rows.nan_policy == "omit" or rows.steps:
-                on = Device.holding(values) if isinstance(values, RowsThere) else None
-                step = Preparing(reader, values.dtype, "omit" if rows.fill is None else "mean", on, rows.steps)
+                step = Preparing(
+                    reader, values.dtype, "omit" if rows.fill is None else "mean", namespace_of(values), rows.steps
+                )
                 numbers = None if numbers is None else numbers[: values.shape[0]]
                 block = step.prepared(values, start, where, np.zeros(values.shape[1]), numbers)
                 values = map_rows(step.maps, block, where) if step.maps and block.count else block.values

@@ -23,7 +23,7 @@ from bigpca.costs import BlockForm
 from bigpca.csr import form_of
 from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import scaled_rows, transposed, without_values
-from bigpca.devices import Device, gram_bytes, precisely
+from bigpca.devices import Namespace, gram_bytes
 from bigpca.engine.group import SHARED, Folding, Group
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, Pass, PassState
@@ -31,13 +31,13 @@ from bigpca.engine.layout import coalesce, plan_layout, split_evenly
 from bigpca.engine.planning import BYTE_WORK, PIECES, Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.forms import WIDTH, Values
+from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.fold import Read
 from bigpca.passes.reading.blocks import (
     Block,
     product_dtype,
-    within_range,
 )
 from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, Limits, sent_to
@@ -104,7 +104,7 @@ class PanelGroup(Group[Values], Generic[P, B]):
     dtype: DType
     template: P
     weights: Vector | None = None
-    device: Device | None = None
+    device: Namespace = HOST
 
     @contextmanager
     def begin(self, inputs: Inputs, check: Callable[[], None]) -> Iterator[Folding]:
@@ -112,7 +112,7 @@ class PanelGroup(Group[Values], Generic[P, B]):
         maps: tuple[MapStep, ...] = shared.get(MAPS, ())
         state = self.template.with_shared(shared.get(self.name)).fresh(start, stop)
         stored, reader = not maps and self.weights is None, self.reader.with_inputs(inputs)
-        reader, ahead = sent_to(self.device if self.sent else None, reader, inputs, stored=stored)
+        reader, ahead = sent_to(self.device if self.sent else HOST, reader, inputs, stored=stored)
         step = Preparing(
             self.reader, self.dtype, device=self.device, maps=maps, searched=stored and self.sent,
             made_here=self.weights is not None,
@@ -129,7 +129,7 @@ class PanelGroup(Group[Values], Generic[P, B]):
             return PassState({self.name: state}, stop - start, 0, {self.index: self.stamp})
 
         blocks, add = partial(self._blocks, state, held, prepare), partial(self._add, state, held)
-        with precisely(self.device):
+        with self.device.precise():
             yield Folding(reader, blocks, add, close, ahead)
 
     @abstractmethod
@@ -154,7 +154,7 @@ class PanelGroup(Group[Values], Generic[P, B]):
         if not step.plain and about.any():
             values = form_of(values).affine(values, about.astype(self.dtype), None, values)
         values = values if weights is None else scaled_rows(values, np.sqrt(weights))
-        return values if shift is None or self.device is not None else within_range(values, block.largest)
+        return values if shift is None else self.device.within_range(values, block.largest)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,9 +166,7 @@ class DotGroup(PanelGroup[DotPanels, tuple[int, Values]]):
     def _blocks(
         self, state: DotPanels, held: Held, prepare: Prepare, slab: Values, row: int
     ) -> Iterator[tuple[int, Values]]:
-        rows = prepare(slab, row)
-        if self.device is not None:
-            rows = state.scaled(self.device.put(rows), self.device)
+        rows = state.scaled(prepare(slab, row), self.device)
         if row < self.panel[1]:
             held.append((row, rows))
             note_rounded(form_of(slab).stored(slab))
@@ -206,7 +204,7 @@ class PanelRead(Read[R_co]):
         """
         check_any_order(rows, "a dot matrix of all rows")
         base, dtype = rows.layout(0), dtype or dot_dtype(rows)
-        device, there = (None, False) if rows.sparse else rows.device
+        device, there = rows.device
         # The reads are joined into at most ``count`` groups of about equal size.
         n, ends = rows.n_rows, np.fromiter((stop for _, stop in base.reads), np.int64)
         joined = coalesce(np.diff(ends, prepend=0), 1, -(-n // count))
@@ -229,7 +227,7 @@ class PanelRead(Read[R_co]):
         if rows.sparse:  # their transpose, and the sums of columns
             scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
         held, device_bytes = math.ceil(panel_rows * rows.prices.held_row_bytes(dtype)), 0
-        if device is not None:
+        if device.driven:
             # Rows of the panel and of a slab, as they come and scaled; its entries, and those of a slab with all rows.
             wide, there = rows.n_columns * dtype.itemsize, there and rows.counted.weights is None
             device_bytes = (panel_rows + 3 * slab_rows) * wide + 8 * n * (panel_rows + 2 * slab_rows) + there * 4 * read
@@ -367,6 +365,7 @@ class ColumnRead(Read[R_co]):
             layout=layout,
             dtype=dtype,
             refinable=refinable,
+            device=HOST,
         )
         finish: Finish[C] = methodcaller("part", "dot", type(template))
         return ColumnRead(rows, {"dot": template}, cost, finish)

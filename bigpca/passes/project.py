@@ -33,7 +33,7 @@ from bigpca.data.sources import open_source, row_source
 from bigpca.data.sparse import computed_rows, form_of_meta, is_csr
 from bigpca.data.views import carrying
 from bigpca.data.zarr_arrays import ZarrReader
-from bigpca.devices import tile_bytes
+from bigpca.devices import Namespace
 from bigpca.engine.driver import run_pass
 from bigpca.engine.events import Event, PassEvent
 from bigpca.engine.group import SHARED, Folding, Group
@@ -45,10 +45,11 @@ from bigpca.engine.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_by
 from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError, OutputExistsError
 from bigpca.forms import Values
+from bigpca.host import HOST
 from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.reading.readers import MAPS
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
-from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, on_device, pass_over, unchanged
+from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, pass_over, unchanged
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, digest, is_objects, is_within, public
 from bigpca.storage.forms import STORE, Form
@@ -71,7 +72,7 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None
     Its row chunks are those of X, or of ``chunk_rows`` rows.
     """
     reject_batches(X, "the map of rows")
-    given, (f, there) = X, _on_device(Rows.opened(X), f)
+    given, (f, device) = X, _on_device(Rows.opened(X), f)
     X = wrap_sources(X if chunk_rows is None else X.rechunk({0: chunk_rows}))
     if len(X.chunks[1]) > 1:
         X = X.rechunk({1: -1})
@@ -85,7 +86,7 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None
         shared,
         X.dtype.str,
         is_csr(X._meta),
-        there,
+        device.driven,
         name=name,
         dtype=dtype,
         chunks=(X.chunks[0], (width,)),
@@ -142,11 +143,10 @@ def project_in_memory(rows: Rows, f: RowMap, width: int) -> Array:
     return out
 
 
-def _on_device(rows: Rows, f: RowMap) -> tuple[RowMap, bool]:
-    """Return the map on the device of the rows, and whether it takes them there."""
-    device, staying = (None, False) if on_device(rows) is None else rows.device
-    moved = f.on(device) if staying and device is not None else None
-    return (f, False) if moved is None else (moved, True)
+def _on_device(rows: Rows, f: RowMap) -> tuple[RowMap, Namespace]:
+    """Return the map on the device of the rows, and where it takes them."""
+    device, staying = rows.device
+    return f.on(device) if staying else (f, HOST)
 
 
 def project_in_order(rows: Rows, f: RowMap, width: int) -> Array:
@@ -157,14 +157,14 @@ def project_in_order(rows: Rows, f: RowMap, width: int) -> Array:
     MemoryBudgetError
         If the result does not fit in memory; before the read, if the number of rows is known.
     """
-    f, there = _on_device(rows, f)
+    f, device = _on_device(rows, f)
     steps, room = (*rows.steps, MapStep(f, width)), rows.order.resources.room_bytes
     row_bytes, done, parts = width * f.output_dtype(rows.dtype).itemsize, 0, list[Array]()
     _check_held(1 if rows.order.open_ended else rows.n_rows, row_bytes, room)
-    step = max(SLAB_ROWS, tile_bytes(rows.device[0]) // max(1, int(rows.origin.row_bytes))) if there else SLAB_ROWS
+    step = device.tile_rows(SLAB_ROWS, int(rows.origin.row_bytes), SLAB_ROWS)
     while done < rows.n_rows and (not rows.order.open_ended or rows.order.has(done)):
         stop = min(done + step, rows.n_rows)
-        reader, _ = rows.reader(done, stop, there=there)
+        reader, _ = rows.reader(done, stop, there=device.driven)
         values = reader.read(done, stop)
         with one_blas_thread():
             parts.append(map_run(steps, values, done, reader.where(done, stop)))
@@ -293,7 +293,7 @@ def project_to(
         With ``errno.ENOSPC`` if the disk fills up during the run; finished chunks are kept.
     """
     began = time.perf_counter()
-    f, there = _on_device(rows, f)
+    f, device = _on_device(rows, f)
     if not rows.order.in_order:
         reject_batches(rows.X, "the output")
     _reject_own_source(rows, f, out, form)
@@ -325,7 +325,7 @@ def project_to(
         log.warning("%s: %s", opened.path, note)
     with opened as output:
         with unchanged(rows.origin, before):
-            written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run, there=there)
+            written = _write_pending(rows.mapped(MapStep(f, width)), output, plan, run, there=device.driven)
         if rows.order.open_ended:
             output.set_rows(written)
         if keys is None and rows.order.batches is not None:  # which came with the rows
@@ -430,7 +430,7 @@ def plan_writing(
     (requests, in_flight), chunks, notes = rows.origin.requests, -(-rows.n_rows // chunk_rows), rows.origin.unnoticed
     layout = _layout_of(rows, [(i, min(i + chunk_rows, rows.n_rows)) for i in range(0, rows.n_rows, chunk_rows)])
     flops = 2.0 * rows.n_rows * rows.n_columns * width
-    cost = PassCost(name=name, peak_bytes=peak, flops=flops, layout=layout, dtype=working)
+    cost = PassCost(name=name, peak_bytes=peak, flops=flops, layout=layout, dtype=working, device=HOST)
     if place is not None:
         from bigpca.storage import places  # for object stores only
         from bigpca.storage.requests import MAX_BYTES, flight_bytes

@@ -29,7 +29,7 @@ from bigpca.data.sparse import form_of_meta
 from bigpca.data.views import View, array_of, carried, carries_covariates, graph_of, sources_in, view_of, viewed
 from bigpca.data.weights import one_weight_each, open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, place_at
-from bigpca.devices import Device, RowsThere
+from bigpca.devices import Namespace, namespace, place_name
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, Pass, R
 from bigpca.engine.layout import MIB, SLAB_BYTES, Cut, coalesce, plan_layout
@@ -38,6 +38,7 @@ from bigpca.engine.resources import find_resources
 from bigpca.engine.run import Run
 from bigpca.errors import brief, warn_caller
 from bigpca.forms import DenseForm
+from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.blocks import CountedRows
@@ -634,9 +635,7 @@ class Rows:
         most = form.slab_bytes(SLAB_BYTES)
         most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if ends else most
         # Sparse products are not those of BLAS, and have no strips.
-        kind = Cut(most, device.slab_bytes if device is not None and there else None, strips=form.strips, ends=ends)
-        if form.placed(device) is not None:
-            kind, work = replace(kind, few=True), None  # one thread has all of it
+        kind = Cut(most, device.slab_bytes * there, device.driven, strips=form.strips, ends=ends)
         cut = plan_layout(chunks, d, self.dtype, state_bytes, least, row_bytes, work, kind)
         if view is not None or self.origin.stored is None or not self.origin.stored.reach:
             return cut
@@ -644,14 +643,15 @@ class Rows:
         return replace(cut, decoded=tuple(last - first for first, last in decoded))
 
     @property
-    def device(self) -> tuple[Device | None, bool]:
-        """The device that multiplies the rows, the one that is set or theirs, and whether they stay in its library."""
-        own = on_device(self)
-        name = setting(None, "arithmetic") or (None if own is None else own.place)
-        if name in (None, "numpy"):
-            return None, False
-        device = Device.summing(name)
-        return device, own is not None and device is not None and own.place.partition(":")[0] == device.library
+    def solver(self) -> Namespace:
+        """What solves large problems: the device that is set, or that of the rows."""
+        return namespace(setting(None, "arithmetic") or place_of(self))
+
+    @property
+    def device(self) -> tuple[Namespace, bool]:
+        """What multiplies dense rows, and whether they stay in its library, if they come from it."""
+        solver = HOST if self.sparse else self.solver
+        return solver, place_of(self).partition(":")[0] == solver.library
 
     def reader(self, start: int, stop: int, *, there: bool = False, owned: bool = True) -> tuple[Reader, Inputs]:
         """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given.
@@ -791,14 +791,13 @@ def filled(rows: Rows) -> Rows:
     return rows.mapped(MapStep(ColumnFill(), rows.n_columns)) if rows.dtype.kind == "f" else rows
 
 
-def on_device(rows: Rows) -> RowsThere | None:
-    """Return the first rows on their device, or none of them, if they are analysed as they come from it."""
+def place_of(rows: Rows) -> str:
+    """Return the name of the device of rows that are analysed as they come from it; empty for all others."""
     origin = rows.origin
     if origin.view or rows.steps or origin.sides:
-        return None
+        return ""
     batches = rows.order.batches
-    one = origin.samples._meta if batches is None else batches.stream.first_array
-    return None if type(one) is np.ndarray else RowsThere.of(one)
+    return place_name(origin.samples._meta if batches is None else batches.stream.first_array)
 
 
 def may_have_keys(origin: Origin) -> bool:
@@ -901,7 +900,6 @@ def pass_over(
         shared[SHIFT] = shift  # 200 KB at 25,000 columns, too much for each of 4,096 tasks
     if rows.steps:
         shared[MAPS] = rows.steps
-    bits, alone = ({}, False) if cost.device is None else (cost.device.identity, cost.device.reads_too)
     return Pass(
         cost=cost,
         templates=templates,
@@ -912,10 +910,10 @@ def pass_over(
         paths=rows.origin.paths,
         unit_bytes=rows.origin.row_bytes,
         whole=rows.n_rows,
-        input=rows.identity | bits if run.checkpoint else {},
+        input=rows.identity | cost.device.identity if run.checkpoint else {},
         has_row=rows.order.has if rows.order.in_order else None,
         open_ended=rows.order.open_ended,
-        alone=alone,
+        alone=cost.device.reads_too,
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.blas import add_product, numerical_environment, one_blas_thread
-from bigpca.devices import Device
+from bigpca.devices import Namespace
 from bigpca.passes.reading.blocks import prepare_block
 
 # No solver is chosen by it, because the choice, and with it the bits, must not depend on the machine.
@@ -45,27 +45,9 @@ def machine_speed() -> dict[str, float]:
     return speed
 
 
-def speed_with(device: Device | None) -> dict[str, float]:
+def speed_with(device: Namespace) -> dict[str, float]:
     """Return the speed of one core, and that of a device, which is measured once in a process."""
-    if device is None:
-        return machine_speed()
-    single, double = _device_speed(device)
-    return machine_speed() | {"there_single": single, "there_double": double}
-
-
-@cache
-def _device_speed(device: Device) -> tuple[float, float]:
-    """Measure products in both precisions, until one number of each is here."""
-    rates = []
-    with device.precise():
-        for dtype in (np.float32, np.float64):
-            V, seconds = device.put(np.ones((SQUARE, SQUARE), dtype)), []
-            for _ in range(ROUNDS):
-                began = time.perf_counter()
-                device.fetch((V @ V)[:1, :1])
-                seconds.append(time.perf_counter() - began)
-            rates.append(2.0 * SQUARE**3 / min(seconds))
-    return rates[0], rates[1]
+    return machine_speed() | device.speed()
 
 
 def known_speed() -> dict[str, float]:

@@ -23,7 +23,7 @@ import numpy as np
 from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import made_ahead
 from bigpca.data.checks import note_rounded
-from bigpca.devices import Device, driving, tile_bytes
+from bigpca.devices import DEPTH, Device, Namespace
 from bigpca.engine.group import Folding
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, Pass
@@ -31,9 +31,10 @@ from bigpca.engine.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, coalesce
 from bigpca.engine.planning import Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
 from bigpca.forms import Values
+from bigpca.host import HOST
 from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
 from bigpca.passes.accumulators.dot_matrix import DotPanels
-from bigpca.passes.accumulators.kernel_product import DEPTH, KernelProduct
+from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.fold import Read
 from bigpca.passes.panels import Held, PanelGroup, Prepare
 from bigpca.passes.reading.blocks import product_dtype
@@ -119,9 +120,7 @@ class KernelLayout(Layout):
         return evaluations / longest / (added + (1 - added) / self.ahead)
 
 
-def kernel_layout(
-    rows: Rows, kernel: Kernel, dtype: DType | None = None, *, device: Device | None = None
-) -> KernelLayout:
+def kernel_layout(rows: Rows, kernel: Kernel, dtype: DType | None = None, *, device: Namespace = HOST) -> KernelLayout:
     """Cut the rows of X into panels, reads and tiles, for rows in this dtype; None for :func:`kernel_dtype`.
 
     On a device, tiles are large, and a panel has all rows, unless they take much memory or much time.
@@ -132,8 +131,8 @@ def kernel_layout(
     itemsize = (dtype or kernel_dtype(rows)).itemsize
     flops = n**2 * kernel.flops_per_entry(rows.n_columns) / 2
     held, stream = n * kernel.prepared_bytes(rows.n_columns, itemsize), base.reads
-    if device is not None:
-        largest = max(1, int((tile_bytes(device) / itemsize) ** 0.5) // DEPTH)
+    if isinstance(device, Device):
+        largest = max(1, device.tile_edge(itemsize) // DEPTH)
         tile = step = DEPTH * min(largest, -(-n // (TILES_ACROSS_THERE * DEPTH)))
         most = device.share(PANELS_THERE, PANEL_BYTES_THERE)
         panels = max(min(MAX_PANELS, round(flops / BAND_FLOPS)), -(-held // most))
@@ -181,7 +180,7 @@ class KernelGroup(PanelGroup[SweepState, Tile]):
     def begin(self, inputs: Inputs, check: Callable[[], None]) -> Iterator[Folding]:
         # Overflows make row means of K infinite, which is checked after the sweep.
         own = super().begin(inputs, check)
-        with driving(self.device), np.errstate(over="ignore", invalid="ignore"), own as folding:
+        with self.device.driving(), np.errstate(over="ignore", invalid="ignore"), own as folding:
             yield folding
 
     def slabs(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
@@ -194,7 +193,7 @@ class KernelGroup(PanelGroup[SweepState, Tile]):
         if row < self.panel[1]:
             held.append((row, prepare(slab, row)))
             note_rounded(slab)
-            if self.device is not None and isinstance(state, KernelProduct):
+            if self.device.driven and isinstance(state, KernelProduct):
                 state.diagonal += float(self.kernel.diagonal_of(held[-1][1]).sum())
             yield from self._compared(held, *held[-1])
             return
@@ -216,8 +215,7 @@ class KernelGroup(PanelGroup[SweepState, Tile]):
     def _prepare(self, step: Preparing, slab: Values, row: int, shift: Vector | None) -> Values:
         values = super()._prepare(step, slab, row, None)
         step.check()
-        values = values if self.device is None else self.device.rows(values)
-        prepared: Values = self.kernel.prepare(values, shift, row)
+        prepared: Values = self.kernel.prepare(self.device.rows(values), shift, row)
         return prepared
 
 
@@ -246,7 +244,8 @@ class Sweep(Read[R_co]):
         others, the finish has three.
         """
         reject_weights(rows, ["a kernel matrix of all rows"], "it is centred with every row counted once")
-        device, there = rows.device if kernel.for_devices else (None, False)
+        device = kernel.place(rows.device[0])
+        there = device.driven and rows.device[1]
         d, dtype = rows.n_columns, kernel_dtype(rows)
         widest = np.dtype(np.float64) if refinable else dtype
         cut = partial(kernel_layout, rows, kernel, device=device)
@@ -259,7 +258,7 @@ class Sweep(Read[R_co]):
         tile = widest_layout.slab_rows * tile_rows * kernel.entry_bytes(itemsize) + FIXED_BYTES
         read = rows.prices.read_bytes(max(b - a for a, b in widest_layout.stream))
         device_bytes = 0
-        if device is not None:
+        if device.driven:
             device_bytes = max(_device_bytes(layout, dtype, columns), _device_bytes(widest_layout, widest, columns))
             device_bytes += there * 4 * read
             device_bytes += (

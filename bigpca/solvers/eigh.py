@@ -247,7 +247,7 @@ def top_eigenpairs(
     if not np.isfinite(diagonal).all():
         bad = int(np.flatnonzero(~np.isfinite(diagonal))[0])
         raise ValueError(f"the matrix has {diagonal[bad]} at [{bad}, {bad}], so it has no eigenvalues. Check the data.")
-    if (device := device_of_solve(len(S))) is not None:
+    if isinstance(device := device_of_solve(len(S)), Device):
         return _solved_there(device.put(mirror_upper(S.T if lower else S)), kept, signed=signed)
     exponent = int(np.frexp(np.max(np.abs(diagonal)))[1])
     if abs(exponent) > FAR_FROM_ONE:
@@ -283,7 +283,7 @@ def _solved_there(S: Any, k: int | None, *, signed: bool) -> tuple[Vector, Matri
 
 def whole_spectrum(S: Matrix) -> tuple[Vector, Matrix]:
     """Return all eigenvalues of a symmetric S (d, d), descending, and eigenvectors as columns; large S on a device."""
-    if (device := device_of_solve(len(S))) is not None:
+    if isinstance(device := device_of_solve(len(S)), Device):
         values, V = _solved_there(device.put(S), None, signed=True)
         return values, V.T
     values, V = eigh(S, driver="evd")

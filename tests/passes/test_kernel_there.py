@@ -2,6 +2,7 @@
 
 import threading
 from functools import cache
+from math import isqrt
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -12,14 +13,13 @@ import pytest
 from sklearn.base import clone
 
 import bigpca as bp
-from bigpca import kernels
+from bigpca import devices, kernels
 from bigpca.devices import Device
 from bigpca.engine.events import PassEvent
 from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError
 from bigpca.estimators.kernel.maps import scored_rows
 from bigpca.passes import sweeps
-from bigpca.passes.accumulators import kernel_product
 from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.rows import Rows
@@ -51,9 +51,9 @@ KERNELS: dict[str, kernels.Kernel] = {
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data as if it were large: 11 tiles in four panels."""
     if "usual_sizes" not in request.fixturenames:
-        for module in (sweeps, kernel_product):
+        for module in (sweeps, devices):
             monkeypatch.setattr(module, "DEPTH", 16)
-        monkeypatch.setattr(sweeps, "tile_bytes", lambda device: 4 * 48**2)
+        monkeypatch.setattr(Device, "tile_edge", lambda device, itemsize: isqrt(4 * 48**2 // itemsize))
         monkeypatch.setattr(sweeps, "PANEL_BYTES_THERE", N * (4 * D + 8) // 4)
 
 

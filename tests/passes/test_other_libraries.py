@@ -24,10 +24,11 @@ from bigpca.arrays import packed_size
 from bigpca.costs import BlockForm
 from bigpca.data.batches import BatchRows
 from bigpca.data.views import array_of
-from bigpca.devices import Device, RowsThere, solving_on, tile_bytes
+from bigpca.devices import Device, RowsThere, solving_on
 from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
 from bigpca.estimators.kernel.maps import scored_rows
+from bigpca.host import HOST
 from bigpca.kernels.dot import PreparedThere
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
@@ -363,7 +364,7 @@ def test_matrices_of_many_landmarks_are_made_on_the_device_of_the_fit(
         found = model.fit(X)
     # K_mm, and the scores of landmarks: all of them in float64, and some in both precisions.
     few = scored_rows(m)
-    assert kernel.for_devices == (Counter(made) >= Counter([m, m, few, few]))
+    assert (kernel.place(Device.of(name)) != HOST) == (Counter(made) >= Counter([m, m, few, few]))
     np.testing.assert_allclose(found.eigenvalues_, expected.eigenvalues_, rtol=0, atol=1e-6 * expected.eigenvalues_[0])
     here, scores = expected.transform(landmarks), found.transform(landmarks)
     np.testing.assert_allclose(np.abs(scores), np.abs(here), rtol=0, atol=1e-3 * np.abs(here).max())
@@ -437,11 +438,10 @@ def test_what_comes_from_a_device_names_none() -> None:
     state = template.fresh(0, 9)
     state.update(Block.about(X, np.arange(9), None, device))
     state.close()
-    assert template.place is None  # of no rows
-    assert state.place == device
+    assert state.device == device
     found = state.here()
-    assert found.place is None
-    assert found.template.place is None
+    assert found.device == HOST
+    assert found.template.device == HOST
     assert "array_api_strict" not in repr([vars(one) for one in (found, *found.states, found.template)])
     np.testing.assert_allclose(found.count, 9)
 
@@ -528,7 +528,7 @@ def test_landmark_features_take_one_block_in_and_give_two_numbers_of_each_row_ou
 
 def test_tiles_of_landmark_features_follow_the_memory_of_a_device_and_not_a_cache() -> None:
     features = LandmarkMap((bp.kernels.RBF(0.1),), np.zeros((2000, 8), "f4"), (np.eye(2000),), np.zeros(8))
-    assert (features.tile_rows, features.tile_rows_on(None)) == (524, 33554)
+    assert (features.tile_rows, features.tile_rows_on(Device("array_api_strict"))) == (524, 33554)
     seen: list[int] = []
 
     class Noted(bp.kernels.RBF):
@@ -725,10 +725,10 @@ def test_blocks_follow_the_memory_of_a_kind_of_device_and_bits_not_what_is_free_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, device = "array_api_strict:device1", Device("array_api_strict", "device1")
-    assert (device.slab_bytes, tile_bytes(device)) == (256 << 20, 256 << 20)  # whose memory is not known
+    assert (device.slab_bytes, device.tile_bytes) == (256 << 20, 256 << 20)  # whose memory is not known
     for size, expected in SMALL.items():
         monkeypatch.setattr(Device, "memory", (0, size << 30))
-        assert (device.slab_bytes, tile_bytes(device)) == (expected, min(expected, 256 << 20))
+        assert (device.slab_bytes, device.tile_bytes) == (expected, min(expected, 256 << 20))
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     batches = batched_there(lazy().compute(), name, monkeypatch)
     model, rows, found = bp.PCA(K, solver="covariance"), list[int](), list[Any]()

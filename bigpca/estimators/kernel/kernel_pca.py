@@ -52,6 +52,7 @@ from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
+from bigpca.host import HOST
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
 from bigpca.operators.base import PROBES
@@ -274,7 +275,7 @@ class Start:
         if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues_):
             return None
         width = found.expansion.coefficients.shape[1]
-        scored = rows.mapped(MapStep(KernelScores(found.expansion, device=None), width))
+        scored = rows.mapped(MapStep(KernelScores(found.expansion, device=HOST), width))
         # The third read: the scores of all rows.
         template = RowSample(width, rows.n_rows, 8.0 * width)
         read = self._scores.holding(template, scored)

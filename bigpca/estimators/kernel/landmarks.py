@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, unpack, working_dtype
 from bigpca.csr import form_of
-from bigpca.devices import device_of_solve, precisely
+from bigpca.devices import device_of_solve
 from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
@@ -205,8 +205,8 @@ def _needed_columns(K_mm: Matrix, T: Matrix, truncation: float, wanted: int | No
     if diagonal.max() * sizes[kept] <= MISSED_BY_SINGLE * smallest:
         return T[:, :kept]
     count, few, device = min(wanted, len(sizes)), min(wanted, kept), device_of_solve(len(sizes))
-    with precisely(device):
-        S = B.T @ B if device is None else device.product(B := device.put(B), B)
+    with device.precise():
+        S = device.product(device.put(B), device.put(B))
     whole, part = top_eigenvalues(S, count), np.zeros(count)
     part[:few] = top_eigenvalues(S[:kept, :kept], few)
     return T if (whole - part > MISSED_BY_SINGLE * np.maximum(whole, least * whole[0])).any() else T[:, :kept]
@@ -358,7 +358,7 @@ def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> E
         float(mean @ mean),
         np.zeros(len(T)),
     )
-    with precisely(device):
+    with device.precise():
         centre = expansion.products(features.landmarks.astype(np.float64), weights[:, None], device=device)[:, 0]
     return replace(expansion, centre=centre).in_needed_precision(device)
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from math import isqrt
 from typing import ClassVar
 
 import numpy as np
@@ -18,11 +17,12 @@ from scipy.linalg import solve
 from bigpca.arrays import Array, DType, Matrix, Vector, working_dtype
 from bigpca.blas import blas_threads, threads_of_solve
 from bigpca.csr import form_of
-from bigpca.devices import Device, precisely, tile_bytes
+from bigpca.devices import Namespace
 from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import OF_REFERENCES, STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
 from bigpca.forms import Values
+from bigpca.host import HOST
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.landmark_moments import landmark_block, prepare_landmarks
 from bigpca.passes.reading.row_maps import Float64Map, RowMap
@@ -87,7 +87,11 @@ class Expansion:
         # The memory order of a matrix affects the bits of its products, and a stored model is in row order.
         object.__setattr__(self, "coefficients", np.ascontiguousarray(self.coefficients))
 
-    def in_needed_precision(self, device: Device | None = None) -> Expansion:
+    def place(self, device: Namespace) -> Namespace:
+        """Return where dense rows are compared."""
+        return self.kernel.place(device)
+
+    def in_needed_precision(self, device: Namespace = HOST) -> Expansion:
         """Return the same map, in float32 if a sample of the references has the same scores as in float64, to 1e-4.
 
         The scores may be computed on a device, by kernels for devices.
@@ -98,9 +102,9 @@ class Expansion:
         count, A = scored_rows(self.references.shape[0]), self.coefficients
         scores = {dtype: np.zeros((count, A.shape[1])) for dtype in (FLOAT32, FLOAT64)}
         sample: dict[DType, object] = {}
-        device = device if self.kernel.for_devices else None
+        device = self.kernel.place(device)
         # Products of tiles are too small for several threads of BLAS, which wait busily.
-        with precisely(device), threads_of_solve():
+        with device.precise(), threads_of_solve():
             for first, references in self.references.tiles(self._tile_rows(device)):
                 if not sample:  # spread over all rows in memory, or over the first tile that is read
                     rows = spread_rows(references if self.references.rows is None else self.references.rows, count)
@@ -130,9 +134,7 @@ class Expansion:
 
     takes_csr = of_part("kernel", "accepts_csr")
 
-    def products(
-        self, rows: Values, weights: Matrix, centre: Vector | None = None, device: Device | None = None
-    ) -> Matrix:
+    def products(self, rows: Values, weights: Matrix, centre: Vector | None = None, device: Namespace = HOST) -> Matrix:
         """Return ``k(rows, R) weights`` (b, l) in float64, or ``(k(rows, R) - centre') weights``; one read of the
         references.
 
@@ -140,7 +142,7 @@ class Expansion:
         """
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         total = np.zeros((rows.shape[0], weights.shape[1]))
-        device = form_of(rows).placed(device if self.kernel.for_devices else None)
+        device = form_of(rows).placed(self.kernel.place(device), HOST)
         tiles = self._tiles(rows, dtype, device)
         stored = self.references.tiles(self._tile_rows(device))
         references = ((i, self._prepare_references(R, dtype, i, device)) for i, R in stored)
@@ -162,17 +164,14 @@ class Expansion:
         tiles = self._tiles(rows, working_dtype(rows.dtype))
         return np.concatenate([np.zeros(0), *(self.kernel.diagonal_of(A) for _, A in tiles)])
 
-    def _tiles(self, rows: Values, dtype: DType, device: Device | None = None) -> Iterator[tuple[int, object]]:
+    def _tiles(self, rows: Values, dtype: DType, device: Namespace = HOST) -> Iterator[tuple[int, object]]:
         step = self._tile_rows(device)
         for i in range(0, rows.shape[0], step):
             yield i, self._prepare(rows[i : i + step], dtype, 0, device)
 
-    def _tile_rows(self, device: Device | None) -> int:
+    def _tile_rows(self, device: Namespace) -> int:
         """Return the rows of a tile: on a device, such that neither they nor a tile of pairs exceed its tiles."""
-        if device is None:
-            return TILE_ROWS
-        room = tile_bytes(device) // 8
-        return max(TILE_ROWS, min(isqrt(room), room // max(1, self.references.shape[1])))
+        return device.tile_rows(TILE_ROWS, 8 * max(device.tile_edge(8), self.references.shape[1]), TILE_ROWS)
 
     def _add(
         self,
@@ -183,30 +182,30 @@ class Expansion:
         weights: Matrix,
         first: int,
         centre: Vector | None,
-        device: Device | None = None,
+        device: Namespace = HOST,
     ) -> None:
         K: Array = landmark_block(self.kernel, A, B) if self.references.indices is not None else self.kernel.block(A, B)
         W, own = weights[first : first + K.shape[1]], total[start : start + K.shape[0]]
-        dtype, put = (K.dtype, np.asarray) if device is None else (device.dtype_of(K), device.put)
+        dtype, put = device.dtype_of(K), device.put
         if centre is not None:
             exact = centre[first : first + K.shape[1]]
             near = exact.astype(dtype)
             K -= put(near)  # almost no rounding, because both are nearly equal when cancellation matters
             own += (near - exact) @ W
         product = K @ put(W.astype(dtype, copy=False))
-        own += product if device is None else device.fetch(product)
+        own += device.fetch(product)
 
-    def _prepare(self, rows: Values, dtype: DType, first: int, device: Device | None = None) -> object:
+    def _prepare(self, rows: Values, dtype: DType, first: int, device: Namespace = HOST) -> object:
         rows = rows.astype(dtype, copy=False)
-        return self.kernel.prepare(rows if device is None else device.rows(rows), self.shift, first)
+        return self.kernel.prepare(device.rows(rows), self.shift, first)
 
-    def _prepare_references(self, rows: Array, dtype: DType, first: int, device: Device | None = None) -> object:
+    def _prepare_references(self, rows: Array, dtype: DType, first: int, device: Namespace = HOST) -> object:
         if self.references.indices is None or self.kernel.needs_rows:
             return self._prepare(rows, dtype, first, device)
         numbers = self.references.indices[first : first + len(rows)]
         return prepare_landmarks(self.kernel, rows.astype(dtype, copy=False), numbers, self.shift)
 
-    def apply(self, rows: Values, device: Device | None = None) -> Matrix:
+    def apply(self, rows: Values, device: Namespace = HOST) -> Matrix:
         """Return ``f`` of rows (b, d)."""
         total = self.products(rows, self.coefficients, self.centre, device)
         total -= self.offsets - self.centre @ self.coefficients
@@ -266,6 +265,10 @@ class FeatureProjection:
         """As of an expansion."""
         return replace(self, components=_columns(self.components.T, used, k).T)
 
+    def place(self, device: Namespace) -> Namespace:
+        """Return where rows are mapped: here."""
+        return HOST
+
     def in_needed_precision(self, rows: Array) -> FeatureProjection:
         """Return the same map, in float32 if these finite rows have the same scores as in float64, to 1e-4."""
         if scored_in_float64(self.kernel, rows.dtype) or not len(rows):
@@ -279,7 +282,7 @@ class FeatureProjection:
         scores = (features - near) @ self.components.T.astype(features.dtype)
         return scores + (near - self.mean) @ self.components.T
 
-    def apply(self, rows: Array, device: Device | None = None) -> Array:
+    def apply(self, rows: Array, device: Namespace = HOST) -> Array:
         """Return ``f`` of rows (b, d), a few thousand at a time; never on a device."""
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         out = np.empty((len(rows), len(self.components)), working_dtype(rows.dtype))
@@ -365,21 +368,21 @@ class KernelScores(RowMap):
     ----------
     expansion : Expansion or FeatureProjection
     nan_policy : {"raise", "omit"}
-    device : Device or None
+    device : Host or Device
         Where dense rows are compared with the references, by kernels for devices; by default that of the setting when
         the map is made.
     """
 
     expansion: Expansion | FeatureProjection
     nan_policy: str = "raise"
-    device: Device | None = field(default_factory=device_of_setting)
+    device: Namespace = field(default_factory=device_of_setting)
 
     takes_csr = of_part("expansion", "takes_csr")
 
-    def on(self, device: Device) -> KernelScores | None:
-        """With a kernel for devices, over rows."""
-        there = isinstance(self.expansion, Expansion) and self.expansion.kernel.for_devices
-        return replace(self, device=device) if there else None
+    def on(self, device: Namespace) -> tuple[RowMap, Namespace]:
+        """Where the kernel compares rows."""
+        moved = self.expansion.place(device)
+        return replace(self, device=moved), moved
 
     def apply(self, rows: Values, where: str) -> Array:
         """Return scores (b, k) of rows (b, d).
@@ -390,7 +393,7 @@ class KernelScores(RowMap):
             Where rows hold NaN or infinities and the policy is to raise.
         """
         clean, bad = _set_aside(rows, where, self.nan_policy, "scores")
-        with np.errstate(over="ignore"), precisely(self.device):
+        with np.errstate(over="ignore"), self.device.precise():
             scores = self.expansion.apply(clean, self.device).astype(working_dtype(rows.dtype), copy=False)
         settle_non_finite(clean, scores, where, "raise", "scores")
         scores[bad] = np.nan

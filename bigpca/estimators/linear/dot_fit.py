@@ -181,13 +181,13 @@ class DotFit(PCAFit):
         rows, resources = self.rows, self.rows.order.resources
         most, solving = len(rows.layout(0).reads), eigh_bytes(rows.n_rows, self.k)
         room = (resources.room_bytes - 8 * rows.n_rows**2) / resources.threads
-        busy = 2 * resources.threads if rows.sparse or rows.device[0] is None else 1
+        busy = rows.device[0].ahead(2 * resources.threads)
         count = most if room <= 0 else min(most, max(1, busy))  # where none fits, none is tried
         while True:
             read = PanelRead.of_panels(rows, count, dtype=self.dtype)
             cost = read.cost
-            there = 0 if cost.device is None else cost.device_bytes - cost.device.share(2, 1 << 40)
-            if (cost.peak_bytes <= room and there <= 0) or count >= most:
+            lacking = max(cost.peak_bytes - room, cost.device.lacking(cost.device_bytes))
+            if lacking <= 0 or count >= most:
                 return read.costing(finish_bytes=cost.finish_bytes + solving)
             count = min(most, count + max(1, count // 4))
 

@@ -20,11 +20,12 @@ from bigpca.costs import BlockForm
 from bigpca.csr import form_of
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
-from bigpca.devices import Device
+from bigpca.devices import Namespace, namespace
 from bigpca.errors import ApproximationWarning, MemoryBudgetError, an, format_bytes
 from bigpca.estimators.shared.inputs import settle_non_finite
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.forms import Values
+from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import L2, Affine, Float64Map, MapStep, RowMap
@@ -41,8 +42,6 @@ if TYPE_CHECKING:
 LEAST_SHORT = 1e-30  # of the largest entry of rows that float32 holds; 1 / this is the most
 SOUND = 1e-6  # smallest eigenvalue of a normal matrix that is inverted
 TILE_BYTES = 2**22  # of rows in float64 at a time
-STRIP_BYTES = 2**20  # of centred rows: they stay in a core's cache
-MIN_STRIP_ROWS = 256
 
 
 def incomplete_scores(rows: Array, mean: Vector, scale: Vector | None, axes: Matrix) -> tuple[Matrix, int]:
@@ -103,10 +102,9 @@ def of_all_rows(what: str) -> str:
     )
 
 
-def device_of_setting() -> Device | None:
-    """Return the device on which new maps multiply rows; None for NumPy."""
-    name = setting(None, "arithmetic")
-    return None if name in (None, "numpy") else Device.summing(name)
+def device_of_setting() -> Namespace:
+    """Return the device on which new maps multiply rows."""
+    return namespace(setting(None, "arithmetic") or "")
 
 
 @dataclass(frozen=True)
@@ -128,7 +126,7 @@ class Projection(LinearRowMap):
         Divides the scores of each row by their norm.
     limits : Limits or None
         Of the values of rows.
-    device : Device or None
+    device : Host or Device
         Where dense rows are multiplied; by default that of the setting when the map is made.
     precise : bool
         Whether scores are float64, whatever the dtype of the rows is.
@@ -141,7 +139,7 @@ class Projection(LinearRowMap):
     nan_policy: str = "raise"
     l2: bool = False
     limits: Limits | None = None
-    device: Device | None = field(default_factory=device_of_setting)
+    device: Namespace = field(default_factory=device_of_setting)
     precise: bool = False
 
     def linear(self, d: int) -> LinearMap:
@@ -152,9 +150,9 @@ class Projection(LinearRowMap):
         """Return the dtype of the scores."""
         return np.dtype(np.float64) if self.precise else working_dtype(dtype)
 
-    def on(self, device: Device) -> Projection | None:
-        """Unless values are examined one by one."""
-        return replace(self, device=device) if self.takes_csr else None
+    def on(self, device: Namespace) -> tuple[RowMap, Namespace]:
+        """There, unless values are examined one by one."""
+        return (replace(self, device=device), device) if self.takes_csr else (self, HOST)
 
     def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
         """Return the same map as fitted transformers of scikit-learn."""
@@ -220,7 +218,7 @@ class Projection(LinearRowMap):
         dtype, axes = self.output_dtype(rows.dtype), self._axes()
         mean = self.mean.astype(form_of(rows).projected_dtype(self.dtype_of(rows.dtype)))
         with np.errstate(invalid="ignore", over="ignore"):
-            scores = self._products(rows, mean, axes.T.astype(mean.dtype)).astype(dtype, copy=False)
+            scores = self.device.projected(rows, mean, axes.T.astype(mean.dtype)).astype(dtype, copy=False)
             # What rounding took from the mean, at the precision of the scores: it is the same for every row.
             scores += ((mean - self.mean) @ axes.T).astype(dtype)
         empty = self._complete(rows, scores) if self.nan_policy == "mean" else None
@@ -228,13 +226,6 @@ class Projection(LinearRowMap):
         if empty is not None:
             settled[empty] = np.nan
         return settled
-
-    def _products(self, rows: Array, mean: Array, axes: Array) -> Array:
-        """Return ``(rows - mean) axes`` (b, k) in the precision of the axes (d, k)."""
-        if self.device is not None:
-            return np.require(self.device.scores(rows, mean, axes)[0], requirements=["W"])  # JAX lets nobody change it
-        strip = strip_rows(rows.shape[0], len(axes), axes.dtype.itemsize)
-        return form_of(rows).projected(rows, mean, axes, strip)
 
     @property
     def takes_csr(self) -> bool:
@@ -249,7 +240,7 @@ class Projection(LinearRowMap):
         """Centred rows, divided and rounded axes, scores, and the check that they are finite."""
         k, divided = len(self.components), (self.scale is not None) + (self.deviations is not None)
         itemsize = 8 if self.precise else itemsize
-        strip = strip_rows(rows, d, itemsize) if self.device is None else rows
+        strip = self.device.centred_rows(rows, d, itemsize)
         scores = rows * k * itemsize
         mapped = (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + scores + rows * k
         least_squares = incomplete_bytes(rows, d, k, itemsize) if self.nan_policy == "mean" else 0
@@ -309,16 +300,6 @@ def read_again(rows: Rows) -> Rows | None:
     if rows.order.once or rows.order.open_ended:
         return None
     return projected(rows, np.zeros(d), np.broadcast_to(0.0, (d, d)))
-
-
-def strip_rows(rows: int, d: int, itemsize: int) -> int:
-    """Return how many of ``rows`` rows are centred at a time, about the same number each time.
-
-    That many rows are still in the cache when they are multiplied. Fewer would be slow, and the BLAS multiplies a
-    single row by another routine, with other last bits.
-    """
-    most = max(MIN_STRIP_ROWS, STRIP_BYTES // max(1, d * itemsize))
-    return max(1, -(-rows // max(1, -(-rows // most))))
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +23,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Input, Integers, Path, Vector, working_dtype
 from bigpca.data.roles import STATISTICS
-from bigpca.devices import Device
+from bigpca.devices import Namespace
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import check_choice, closest, counted, positive_integer, real_number
-from bigpca.estimators.linear.maps import LogLikelihood, Projection, limits_of, orthonormality_error, strip_rows
+from bigpca.estimators.linear.maps import LogLikelihood, Projection, limits_of, orthonormality_error
 from bigpca.estimators.linear.spectrum import PCAResult
 from bigpca.estimators.shared.fit import PLANNED_ROWS
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
@@ -34,6 +35,7 @@ from bigpca.estimators.shared.opening import read_mapped, rows_like
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.estimators.shared.transformer import Estimator, Found
+from bigpca.host import HOST
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.project import keys_of
@@ -41,7 +43,6 @@ from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
 from bigpca.passes.summaries import read_ends
 
 CONTRIBUTIONS = ("t2", "spe")
-LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, below 1e-38 each, add nothing
 ROUNDING = 1e-9  # of n (1 - confidence): 10 * (1 - 0.9) is 0.9999999999999998
 
 
@@ -541,10 +542,10 @@ class StatisticsMap(Float64Map):
     noise: float
     names: tuple[str, ...]
 
-    def on(self, device: Device) -> StatisticsMap | None:
+    def on(self, device: Namespace) -> tuple[RowMap, Namespace]:
         """As the projection."""
-        moved = self.projection.on(device)
-        return None if moved is None else replace(self, projection=moved)
+        moved, place = self.projection.on(device)
+        return replace(self, projection=cast("Projection", moved)), place
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return the statistics (b, m) of rows (b, d).
@@ -568,14 +569,11 @@ class StatisticsMap(Float64Map):
 
     def _parts(self, rows: Array, *, residuals: bool) -> Iterator[tuple[int, Array, Vector | None]]:
         """Yield (first row, scores (b, k), squared residuals (b,) if asked for) of parts of the rows."""
-        device, (k, d) = self.projection.device, self.projection.components.shape
-        if device is None:
-            for start, scores, shifted in _strips(self.projection, rows):
-                yield start, scores, self._squared_residuals(scores, shifted) if residuals else None
-            return
+        k, d = self.projection.components.shape
         mean, rest, inverse, axes = _standardization(self.projection, self.projection.dtype_of(rows.dtype))
-        scores, squares = device.scores(rows, mean, axes, rest=rest, factors=inverse, residuals=residuals and k < d)
-        yield 0, scores, _no_residuals(scores) if residuals and k == d else squares
+        parts = self.projection.device.scored(rows, mean, axes, rest, inverse, residuals=residuals and k < d)
+        for start, scores, squares in parts:
+            yield start, scores, _no_residuals(scores) if residuals and k == d else squares
 
     def _weights(self) -> tuple[NDArray[np.float64], Vector]:
         """Return the weights of squared scores (k, m), and of squared residuals (m,)."""
@@ -587,22 +585,10 @@ class StatisticsMap(Float64Map):
         chosen = [both[name] for name in self.names]
         return np.column_stack([squares for squares, _ in chosen]), np.array([rest for _, rest in chosen])
 
-    def _squared_residuals(self, scores: Array, shifted: Array) -> Vector:
-        k, d = self.projection.components.shape
-        if k == d:
-            return _no_residuals(scores)
-        shifted -= scores @ self.projection.components.astype(shifted.dtype)
-        with np.errstate(under="ignore"):
-            squares: Vector = np.vecdot(shifted, shifted).astype(np.float64)
-        if shifted.dtype != np.float64:  # the squares of very small or large rows leave float32's range
-            far = ~((squares > LEAST_SQUARES) & (squares < 1 / LEAST_SQUARES))
-            squares[far] = np.einsum("ij,ij->i", shifted[far], shifted[far], dtype=np.float64)
-        return squares
-
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows and their reconstruction by strip, two copies of the axes, and the statistics."""
         k = len(self.variances)
-        strip = strip_rows(rows, d, itemsize) if self.projection.device is None else rows
+        strip = self.projection.device.centred_rows(rows, d, itemsize)
         held = (2 * strip + 4) * d * itemsize + 2 * k * d * itemsize
         return held + strip * k * (itemsize + 16) + 8 * (rows + 4 * strip) * len(self.names) + rows * len(self.names), 0
 
@@ -645,7 +631,8 @@ class Contributions(RowMap):
         weighted = weighted.astype(found.dtype)
         self.projection.check_limits(rows, where)
         with np.errstate(invalid="ignore", over="ignore"):
-            for start, scores, shifted in _strips(self.projection, rows):
+            mean, rest, inverse, columns = _standardization(self.projection, self.projection.dtype_of(rows.dtype))
+            for start, scores, shifted in HOST.centred(rows, mean, columns, rest, inverse):
                 if self.of == "t2":
                     scores = np.ldexp(scores, -exponent)
                 out = np.matmul(scores, weighted, out=found[start : start + len(scores)])
@@ -658,30 +645,9 @@ class Contributions(RowMap):
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Contributions and the check that they are finite, centred rows by strip, and three copies of the axes."""
-        k, strip = len(self.variances), strip_rows(rows, d, itemsize)
+        k, strip = len(self.variances), HOST.centred_rows(rows, d, itemsize)
         copies = k * d * (2 * itemsize + 8)
         return rows * d * (itemsize + 1) + (strip + 4) * d * itemsize + copies + strip * k * itemsize, 0
-
-
-def _strips(projection: Projection, rows: Array) -> Iterator[tuple[int, Array, Array]]:
-    """Yield (first row, scores (b, k), centred and scaled rows (b, d)) of strips of rows, in their working dtype.
-
-    Mean and scale apply to the rows, so that no difference of large numbers remains: the rounding of the mean to
-    float32 is added back. The centred rows may be overwritten.
-    """
-    dtype = projection.dtype_of(rows.dtype)
-    mean, rest, inverse, axes = _standardization(projection, dtype)
-    strip = strip_rows(len(rows), len(mean), dtype.itemsize)
-    centred, scores = np.empty((strip, len(mean)), dtype), np.empty((strip, axes.shape[1]), dtype)
-    for start in range(0, len(rows), strip):
-        part = rows[start : start + strip]
-        shifted = np.subtract(part, mean, out=centred[: len(part)], dtype=dtype, casting="unsafe")
-        # What float32 cannot represent beside the mean is as large as the deviations of columns far from zero.
-        if rest is not None:
-            shifted += rest
-        if inverse is not None:
-            shifted *= inverse
-        yield start, np.matmul(shifted, axes, out=scores[: len(part)]), shifted
 
 
 def _standardization(projection: Projection, dtype: DType) -> tuple[Array, Array | None, Array | None, Array]:

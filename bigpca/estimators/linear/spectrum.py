@@ -372,8 +372,7 @@ def solve_moments(
     n, d, weight = moments.count, moments.n_features, moments.weight
     centred = moments.centring_error if settings.center or settings.scale else None
     keep = sums.state_bytes <= settings.keep_state_bytes
-    device = device_of_solve(d)
-    S = moments.scatter if device is None else (moments if settings.covariates else summed).square(device)
+    S = device_of_solve(d).square(moments, moments if settings.covariates else summed)
     scale, spread = None, diagonal_of(S)
     if settings.scale:
         scale = column_scale(spread, moments.mean, n, settings.scale, weight)

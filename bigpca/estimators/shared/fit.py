@@ -25,7 +25,7 @@ from bigpca.arrays import Path
 from bigpca.blas import undone
 from bigpca.data.batches import why_once
 from bigpca.data.provenance import Provenance
-from bigpca.devices import Device, solving_on
+from bigpca.devices import Device, Namespace, solving_on
 from bigpca.engine.checkpoint import Checkpoint, stored_seed
 from bigpca.engine.events import PlanEvent, ProgressArgument, resolve_progress
 from bigpca.engine.local import threads_here
@@ -33,9 +33,10 @@ from bigpca.engine.planning import SMALLER_CHUNKS, PassCost, Plan, SolveCost, pl
 from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
+from bigpca.host import HOST
 from bigpca.passes.fold import Declared, costs
 from bigpca.passes.reading.row_maps import identified
-from bigpca.passes.rows import Rows, keys_bytes, on_device, unchanged, warn_repeats
+from bigpca.passes.rows import Rows, keys_bytes, place_of, unchanged, warn_repeats
 from bigpca.passes.speed import known_speed
 from bigpca.passes.summaries import Lesson, filling, find_fill, lessons
 from bigpca.seeds import check_seed, draw_seed, draws_seed
@@ -191,24 +192,23 @@ class Reading(ABC):
         lines += [*rows.origin.unnoticed, *plan.notes]
         if rows.sparse:
             lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")
-        own = on_device(rows)
-        if (set_to := setting(None, "arithmetic") or (None if own is None else own.place)) not in (None, "numpy"):
-            lines += self._devices(set_to)
+        if (chosen := setting(None, "arithmetic") or place_of(rows)) not in ("", HOST.name):
+            lines += self._devices(chosen)
         if plan.passes > 1 and rows.origin.stored is not None and rows.origin.stored.parsed:
             lines.append("each read parses text: bp.ingest(path, out) writes the numbers once, for this fit and others")
         return replace(plan, notes=tuple(lines), requests=round(requests * plan.passes), flight_bytes=in_flight)
 
     @property
-    def device(self) -> Device | None:
-        """What multiplies blocks, where that is not NumPy."""
-        return next((one.device for one in self.declared if one.device), None)
+    def device(self) -> Namespace:
+        """What multiplies blocks."""
+        return next((one.device for one in self.declared if not one.by_cores), HOST)
 
     def _devices(self, name: str) -> tuple[str, ...]:
         """The lines of the plan about what multiplies blocks, where a device was set."""
         passes = [one for one in self.declared if one.layout.groups]
-        there = [one.name + ", whose rows are there" * one.there for one in passes if one.device is not None]
+        there = [one.name + ", whose rows are there" * one.there for one in passes if not one.by_cores]
         held = f"{format_bytes(max((one.device_bytes for one in passes), default=0))} of its memory"
-        here = [one.name for one in passes if one.device is None]
+        here = [one.name for one in passes if one.by_cores]
         why = "sparse rows" if self.rows.sparse else "states or kernels for NumPy only"
         why = why if Device.of(name).has_float64 else "a device without float64"
         return (
@@ -250,10 +250,8 @@ class Reading(ABC):
         ------
         MemoryBudgetError
         """
-        for one in self.declared:
-            if not self.rows.order.resources.local or one.device is None or (memory := one.device.memory) is None:
-                continue
-            if one.device_bytes > (free := memory[0]):
+        for one in self.declared if self.rows.order.resources.local else ():
+            if not one.by_cores and one.device.memory and one.device_bytes > (free := one.device.memory[0]):
                 raise MemoryBudgetError(
                     f"the read {one.name!r} takes {format_bytes(one.device_bytes)} of {one.device.name}, and "
                     f"{format_bytes(free)} are free there. Free some of it, fit fewer columns, or use "
@@ -424,7 +422,7 @@ def execute(
     ``call`` is what a user called, for the record; ``adds`` says whether the rows are added to those of a model.
     """
     rows = planned.rows
-    with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run, solving_on(rows.device[0]):
+    with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run, solving_on(rows.solver):
         run.adds = adds
         warn_repeats(rows.origin)
         found = with_reads(read(run), run.reads)

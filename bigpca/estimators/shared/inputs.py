@@ -48,7 +48,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_in_memory, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sparse
 from bigpca.data.views import View, carried, carries_covariates, viewed, with_index
-from bigpca.devices import RowsThere
+from bigpca.devices import looked_at
 from bigpca.engine.interfaces import noting
 from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
 from bigpca.forms import Values
@@ -628,8 +628,7 @@ def settle_non_finite(rows: Values, mapped: Array, where: str, nan_policy: str, 
 
 def bad_places(rows: Values) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the rows and columns of NaN and infinities, in order of rows."""
-    if isinstance(rows, RowsThere):
-        rows = np.asarray(rows[:0] if rows.finite else rows)
+    rows = looked_at(rows)
     form = form_of(rows)
     return form.places(rows, ~np.isfinite(form.stored(rows)))
 

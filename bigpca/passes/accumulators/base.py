@@ -22,13 +22,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, DType, Integers, Vector, named, packed_size
-from bigpca.blas import symmetric_rank_update
+from bigpca.arrays import Array, Integers, Vector, named
 from bigpca.costs import BlockForm, Work
 from bigpca.data.sparse import scaled_rows
-from bigpca.devices import MAX_SQUARE, MIN_SQUARE, Device, beside_those_on, library_on, pack_upper
+from bigpca.devices import Namespace
 from bigpca.errors import counted, warn_approximation
 from bigpca.forms import DENSE, Values
+from bigpca.host import HOST
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.row_maps import identified
 from bigpca.solvers.components import check_total
@@ -99,10 +99,9 @@ class Accumulator(ABC):
 
     Attributes
     ----------
-    device : Device or None
-        Where the arrays are that the state keeps; None for the host's memory. A state on a device takes blocks that
-        are there, and comes back by :meth:`here`: to be stored, or sent to another process. Merging rounds alike in
-        both.
+    device : Host or Device
+        Where the arrays are that the state keeps, and the states in it. One on a device takes blocks that are there,
+        and comes back by :meth:`here`: to be stored, or sent to another process. Merging rounds alike in both.
     lives_there : bool
         Whether the state may be on a device: ``update``, ``close`` and ``merge`` are written for arrays of any library.
     tag : str
@@ -131,36 +130,26 @@ class Accumulator(ABC):
     gaps: ClassVar[tuple[str, ...]] = ()
     lives_there: ClassVar[bool] = False
 
-    device: Device | None = field(default=None, kw_only=True, repr=False, compare=False)
+    device: Namespace = field(default=HOST, kw_only=True, repr=False, compare=False)
 
-    def there(self, device: Device | None) -> Self:
+    def there(self, device: Namespace) -> Self:
         """Return a template whose empty states, and those in them, are on a device, if they may be."""
         inner = {
             one.name: _of_inner(getattr(self, one.name), lambda state: state.there(device))
             for one in _stored(type(self))
         }
         changed: dict[str, object] = {name: states for name, states in inner.items() if states is not None}
-        return replace(self, **changed, device=device if self.lives_there else None)
-
-    @property
-    def place(self) -> Device | None:
-        """The device of the state, or of the states in it; None if all are in the host's memory."""
-        if self.device is not None:
-            return self.device
-        found = list[Device | None]()
-        for one in _stored(type(self)):
-            _of_inner(getattr(self, one.name), lambda state: found.append(state.place))
-        return next((device for device in found if device is not None), None)
+        return replace(self, **changed, device=device if self.lives_there else HOST)
 
     @property
     def xp(self) -> ModuleType:
         """The library of the arrays that the state keeps."""
-        xp: ModuleType = library_on(self.device)
+        xp: ModuleType = self.device.xp
         return xp
 
     def put(self, values: Array) -> Array:
         """Return an array beside those that the state keeps."""
-        return beside_those_on(self.device, values)  # type: ignore[no-any-return]
+        return self.device.put(values)  # type: ignore[no-any-return]
 
     def arrays_there(self) -> list[Array]:
         """Return the arrays that the state keeps on a device."""
@@ -169,26 +158,20 @@ class Accumulator(ABC):
             value = getattr(self, one.name)
             inner = _of_inner(value, lambda state: state.arrays_there()) or ()
             found += inner if isinstance(inner, list) else [array for arrays in inner for array in arrays]
-            if self.device is not None and one.metadata[SHAPE] and not isinstance(value, np.ndarray | None):
+            if one.metadata[SHAPE] and not isinstance(value, np.ndarray | None):
                 found.append(value)
         return found
 
     def here(self) -> Self:
         """Return the closed state in the host's memory."""
-        if self.place is None:
-            return self
-        changed: dict[str, object] = {one.name: self._here(one) for one in _stored(type(self))}
-        return replace(self, **changed, device=None)
-
-    def _here(self, one: Field[object]) -> object:
-        value = getattr(self, one.name)
-        if (inner := _of_inner(value, lambda state: state.here())) is not None:
-            return inner
-        if self.device is None or not one.metadata[SHAPE] or value is None or isinstance(value, np.ndarray):
-            return value
-        if self._is_square(one):
-            return pack_upper(value)
-        return np.asarray(self.device.fetch(value), order=one.metadata["order"])
+        changed = dict[str, object]()
+        for one in _stored(type(self)):
+            value = getattr(self, one.name)
+            if (inner := _of_inner(value, lambda state: state.here())) is not None:
+                changed[one.name] = inner
+            elif one.metadata[SHAPE]:
+                changed[one.name] = self.device.home(value, square=self._is_square(one), order=one.metadata["order"])
+        return replace(self, **changed, device=HOST)
 
     def fresh(self, start: int, stop: int) -> Self:
         """Return an empty state for rows ``start:stop``: zeros of the declared shapes, and empty inner states."""
@@ -200,21 +183,18 @@ class Accumulator(ABC):
                 value = value if inner is None else inner
             elif one.default is not MISSING:
                 value = one.default
-            elif one.metadata.get(SHAPE) and own.device is not None and not one.metadata[HERE]:
-                value = own.device.zeros(own._shape(one, there=True))
             elif one.metadata.get(SHAPE):
-                value = np.zeros(own._shape(one), one.metadata["dtype"], one.metadata["order"])
+                place = HOST if one.metadata[HERE] else own.device
+                value = place.zeros(own._shape(one, place), one.metadata["dtype"], one.metadata["order"])
             elif one.default_factory is not MISSING:
                 value = one.default_factory()
             made[one.name] = value
         return replace(own, **made)  # type: ignore[arg-type]  # by name
 
-    def _shape(self, one: Field[object], *, there: bool = False) -> tuple[int, ...]:
+    def _shape(self, one: Field[object], place: Namespace = HOST) -> tuple[int, ...]:
         """Return the shape of an array in the host's memory, or on a device, where symmetric matrices are whole."""
         sizes = tuple([int(getattr(self, size) if isinstance(size, str) else size) for size in one.metadata[SHAPE]])
-        if not self._is_square(one):
-            return sizes
-        return sizes * 2 if there else (packed_size(*sizes),)
+        return place.square_shape(*sizes) if self._is_square(one) else sizes
 
     def _is_square(self, one: Field[object]) -> bool:
         square = one.metadata[SQUARE]
@@ -276,9 +256,9 @@ class Accumulator(ABC):
 
     def joined(self, other: Self) -> Self:
         """Return what :meth:`merge` does, on a device only if both states are there: one of a checkpoint is not."""
-        if self.place is None or other.place is None:
+        if self.device != other.device:
             return self.here().merge(other.here())
-        with self.place.precise():
+        with self.device.precise():
             return self.merge(other)
 
     @property
@@ -309,7 +289,7 @@ class Accumulator(ABC):
         total, own = 0, 8 * self.lives_there
         for one in _stored(type(self)):
             shape = one.metadata[SHAPE]
-            total += own * prod(self._shape(one, there=True)) if shape else 0
+            total += own * prod(self._shape(one, self.device)) if shape else 0
             inner = _of_inner(getattr(self, one.name), lambda state: state.bytes_there)
             total += sum(inner) if isinstance(inner, tuple) else inner or 0
         return total
@@ -534,47 +514,6 @@ def centring_error(lost: Vector, scatter: Vector) -> float:
 def add_known(a: Vector | None, b: Vector | None) -> Vector | None:
     """Return the sum of two vectors, where None is zero."""
     return b if a is None else a if b is None else a + b
-
-
-def product_scratch(d: int, dtype: DType) -> Array:
-    """Return a (d, d) array of zeros for :func:`symmetric_product` to write to repeatedly."""
-    return np.zeros((d, d), dtype)
-
-
-def symmetric_product(rows: Array, out: Array) -> Array:
-    """Return the upper triangle of ``rows' rows`` (d, d), in ``out`` if its precision holds it, else in float64.
-
-    Squares of float32 overflow beyond 1e19 and underflow below 1e-19; such blocks are multiplied again in float64. The
-    entries of ``out`` below the diagonal do not change: they are zeros if :func:`product_scratch` returned it.
-    """
-    symmetric_rank_update(rows, out)
-    if rows.dtype == np.float64 or squares_held(np.diagonal(out), rows):
-        return out
-    wide = rows.astype(np.float64)
-    product: Array = np.matmul(wide.T, wide)
-    return product
-
-
-def add_symmetric_product(rows: Array, out: Array) -> bool:
-    """Add the upper triangle of ``rows' rows`` to ``out`` (d, d) in its precision, if that holds every square.
-
-    Returns
-    -------
-    bool
-        False if it does not; ``out`` is then unchanged.
-    """
-    if rows.dtype != np.float64:
-        squares = np.einsum("ij,ij->j", rows, rows)
-        if not (squares_held(squares, rows) and (np.diagonal(out) + squares < MAX_SQUARE).all()):
-            return False
-    symmetric_rank_update(rows, out, add=True)
-    return True
-
-
-def squares_held(squares: Array, rows: Array) -> bool:
-    """Whether float32 sums of the columns' squares neither overflowed nor lost a value that is not zero."""
-    small = np.flatnonzero(squares < MIN_SQUARE)
-    return bool(np.isfinite(squares).all()) and not (len(small) and rows[:, small].any())
 
 
 Pieces = dict[int, NDArray[np.float64]]  # by first column

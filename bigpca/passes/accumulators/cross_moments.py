@@ -12,7 +12,8 @@ from bigpca.arrays import Matrix, Vector, multiply_packed, sum_of, unpack
 from bigpca.blas import STRIP_COLUMNS, each_piece, strips_of
 from bigpca.costs import BlockForm, Work
 from bigpca.forms import cached_rows
-from bigpca.passes.accumulators.base import KEPT, Accumulator, kept, squares_held
+from bigpca.host import squares_held
+from bigpca.passes.accumulators.base import KEPT, Accumulator, kept
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block
 from bigpca.solvers.pairs import Columns, block_edges

@@ -12,9 +12,9 @@ from bigpca import csr
 from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, sum_of, unpack_upper
 from bigpca.blas import blas_threads
 from bigpca.costs import BlockForm, Work
-from bigpca.csr import form_of
-from bigpca.devices import Device
+from bigpca.devices import Device, Namespace
 from bigpca.forms import DENSE, Values
+from bigpca.host import HOST, product_scratch, symmetric_product, within_range
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
@@ -24,12 +24,10 @@ from bigpca.passes.accumulators.base import (
     joined,
     kept,
     present_rows,
-    product_scratch,
     standardized_columns,
-    symmetric_product,
     total_weight,
 )
-from bigpca.passes.reading.blocks import Block, within_range
+from bigpca.passes.reading.blocks import Block
 from bigpca.solvers.scaling import LearnedScale
 
 
@@ -63,45 +61,39 @@ class DotPanels(Accumulator):
     def update(self, block: Block) -> None:
         raise NotImplementedError("a panel of the dot matrix is filled from pairs of blocks: use add_pair")
 
-    def scaled(self, rows: Array, device: Device) -> Array:
+    def scaled(self, rows: Values, device: Namespace) -> Values:
         """Return rows of a device times a power of two, found in the first ones: float32 then holds their products."""
-        if self._scale is None:
-            self._scale = device.power_of_two(rows)
-        return rows * self._scale
+        rows = device.put(rows)
+        self._scale = device.power_of_two(rows) if self._scale is None else self._scale
+        return device.scaled(rows, self._scale)
 
-    def add_pair(
-        self, first: int, rows: Values, other_first: int, columns: Values, device: Device | None = None
-    ) -> None:
+    def add_pair(self, first: int, rows: Values, other_first: int, columns: Values, device: Namespace = HOST) -> None:
         """Add the products of ``rows`` (a, d) from row ``first`` on with the transpose ``columns`` (d, b) of rows from
         row ``other_first`` on; both are dense, or CSR, or on a device and :meth:`scaled`.
 
         The product is summed in float64 every 8,192 columns; its bits do not depend on the panel's size. Of sparse
         rows, every term is.
         """
-        if device is not None:
-            self.add_tile(device.product(rows.T, columns), first, other_first, device=device)
-            return
-        ((start, panel),) = self.panels.items()
-        a, b = rows.shape[0], columns.shape[1]
-        target = panel[first - start : first - start + a, other_first - start : other_first - start + b]
-        form_of(rows).add_pair(rows, columns, target)
+        device.add_pair(rows, columns, *self._target(first, other_first, rows.shape[0], columns.shape[1]))
 
-    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0, device: Device | None = None) -> None:
+    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0, device: Namespace = HOST) -> None:
         """Store a tile of G (a, b) whose first entry is ``G[row, column]``; those of a device come in order of columns.
 
         The error of its entries is not used: eigenvalues of the whole matrix need no bounds.
         """
-        if device is not None:
-            self._there.setdefault(row, []).append(K)
-            return
+        device.store(K, *self._target(row, column, *K.shape))
+
+    def _target(self, row: int, column: int, a: int, b: int) -> tuple[Array, list[Array]]:
+        """Return the place of a tile in the panel, and the tiles of a device to its left."""
         ((start, panel),) = self.panels.items()
-        panel[row - start : row - start + K.shape[0], column - start : column - start + K.shape[1]] = K
+        tiles = self._there.setdefault(row, [])
+        return panel[row - start : row - start + a, column - start : column - start + b], tiles
 
     def arrays_there(self) -> list[Array]:
         return [tile for tiles in self._there.values() for tile in tiles]
 
     def close(self) -> None:
-        for row, tiles in self._there.items():
+        for row, tiles in ((row, tiles) for row, tiles in self._there.items() if tiles):
             device, ((start, panel),) = Device.of_array(tiles[0]), self.panels.items()
             lines = device.xp.concat(tiles, axis=1)
             lines = lines if self._scale is None else lines / self._scale / self._scale

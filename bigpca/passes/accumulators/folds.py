@@ -11,7 +11,8 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Vector
 from bigpca.costs import BlockForm, Work
-from bigpca.devices import Device
+from bigpca.devices import Namespace
+from bigpca.host import HOST
 from bigpca.passes.accumulators.base import KEPT, Accumulator, WeightSums, add_weights, cost_of, kept, update_all
 from bigpca.passes.reading.blocks import Block, Codes
 from bigpca.seeds import uniforms
@@ -44,6 +45,7 @@ class FoldStates(Accumulator):
     tag: ClassVar[str] = "FoldStates"
     by_row: ClassVar[str | None] = "codes"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    lives_there: ClassVar[bool] = True
 
     template: Accumulator
     n_folds: int
@@ -59,11 +61,11 @@ class FoldStates(Accumulator):
     def bare(self) -> FoldStates:
         return replace(self, codes=None, states=(self.template,) * self.n_folds)
 
-    def there(self, device: Device | None) -> FoldStates:
+    def there(self, device: Namespace) -> FoldStates:
         return replace(super().there(device), template=self.template.there(device))
 
     def here(self) -> FoldStates:
-        return replace(super().here(), template=self.template.there(None))
+        return replace(super().here(), template=self.template.there(HOST))
 
     def fresh(self, start: int, stop: int) -> FoldStates:
         states = tuple(self.template.fresh(start, stop) for _ in range(self.n_folds))

@@ -9,14 +9,14 @@ import numpy as np
 
 from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.costs import BlockForm, Work
-from bigpca.devices import Device
+from bigpca.devices import KernelTiles, Namespace
+from bigpca.host import HOST
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import PARAMETER, Accumulator, broadcast, kept
 from bigpca.passes.reading.blocks import Block
 from bigpca.solvers.components import check_total
 
 COUNTED = 0.15  # share of the error of entries that counts as precision; see entry_precision
-DEPTH = 1024  # rows of V multiplied in float32 at a time, before their products are added in float64
 
 
 def entry_precision(dtype: DType, error: float) -> float:
@@ -27,53 +27,6 @@ def entry_precision(dtype: DType, error: float) -> float:
     ``precision = 0.15 e`` is enough.
     """
     return max(float(np.finfo(dtype).eps), COUNTED * error)
-
-
-class ProductThere:
-    """``K V`` (and the squares of K) on a device, from tiles of K that are there: a piece for each tile of rows.
-
-    Sums are in float64. Pieces are replaced, because arrays of JAX cannot be changed, and fetched once, at the end.
-
-    Parameters
-    ----------
-    device : Device
-    V : ndarray of shape (n, l)
-    squared : bool
-        Whether ``sum_j K_ij^2`` is computed.
-    """
-
-    def __init__(self, device: Device, V: Array, squared: bool) -> None:
-        self.device, self.V, self.squared = device, V, squared
-        self._factors: dict[int, Array] = {}
-        self.products: dict[int, Array] = {}
-        self.squares: dict[int, Array] = {}
-
-    def add(self, K: Array, row: int, column: int) -> None:
-        """Add a tile (a, b) of K, and its mirror image if it is off the diagonal."""
-        self._add(K, row, column)
-        if row != column:
-            self._add(self.device.xp.matrix_transpose(K), column, row)
-
-    def _add(self, K: Array, row: int, column: int) -> None:
-        xp = self.device.xp
-        if column not in self._factors:
-            rows = self.V[column : column + K.shape[1]]
-            self._factors[column] = self.device.put(rows.astype(self.device.dtype_of(K)))
-        product = self._multiplied(K, self._factors[column])
-        self.products[row] = self.products[row] + product if row in self.products else product
-        if self.squared:
-            squares = xp.sum(K * K, axis=1, dtype=xp.float64)
-            self.squares[row] = self.squares[row] + squares if row in self.squares else squares
-
-    def _multiplied(self, K: Array, V: Array) -> Array:
-        """Return ``K V`` (a, l): products of strips of K (a, b), as one stack, and their sum in float64."""
-        (a, b), xp = K.shape, self.device.xp
-        depth = min(DEPTH, b)
-        whole = b // depth * depth
-        strips = xp.permute_dims(xp.reshape(K[:, :whole], (a, b // depth, depth)), (1, 0, 2))
-        factors = xp.reshape(V[:whole, :], (b // depth, depth, V.shape[1]))
-        product: Array = xp.sum(xp.matmul(strips, factors), axis=0, dtype=xp.float64)
-        return product if whole == b else product + self._multiplied(K[:, whole:], V[whole:, :])
 
 
 @dataclass
@@ -115,7 +68,7 @@ class KernelProduct(Accumulator):
     diagonal: float = kept(default=0.0)
     evaluations: int = kept(default=0)
     precision: float = kept(default=0.0)
-    _there: ProductThere | None = field(default=None, repr=False)
+    _sums: KernelTiles | None = field(default=None, repr=False)
 
     @property
     def _rows(self) -> int:
@@ -131,45 +84,22 @@ class KernelProduct(Accumulator):
     def update(self, block: Block) -> None:
         raise NotImplementedError("a sweep over a kernel matrix computes pairs of tiles: use add_tile")
 
-    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0, device: Device | None = None) -> None:
+    def add_tile(self, K: Array, row: int, column: int, error: float = 0.0, device: Namespace = HOST) -> None:
         """Add a tile (a, b) of K whose first entry is ``K[row, column]``, ``row <= column``; it may be on a device.
 
         ``error`` is :meth:`bigpca.kernels.base.Kernel.entry_error` of the tile. A tile off the diagonal is used for its
         mirror image too. Products are computed in the tile's precision and summed in float64.
         """
-        if device is None:
-            self._add_here(K, row, column)
-        else:
-            self._there = self._there or ProductThere(device, broadcast(self.V), self.squared)
-            self._there.add(K, row, column)
+        if self._sums is None:
+            self._sums = device.kernel_sums(broadcast(self.V), self.product, self.squares, self.start)
+        self.diagonal += self._sums.add(K, row, column)
         self.evaluations += K.shape[0] * K.shape[1]
-        dtype = K.dtype if device is None else device.dtype_of(K)
-        self.precision = max(self.precision, entry_precision(dtype, error))
-
-    def _add_here(self, K: Array, row: int, column: int) -> None:
-        V = broadcast(self.V)
-        a, b = K.shape
-        rows = slice(row - self.start, row - self.start + a)
-        columns = slice(column - self.start, column - self.start + b)
-        self.product[rows] += K @ V[column : column + b].astype(K.dtype, copy=False)
-        # K_ji = K_ij': a tile off the diagonal adds K_ij V_j to rows i, and K_ij' V_i to rows j.
-        mirrored = row != column
-        if mirrored:
-            self.product[columns] += K.T @ V[row : row + a].astype(K.dtype, copy=False)
-        if self.squared:
-            self.squares[rows] += np.einsum("ij,ij->i", K, K, dtype=np.float64)
-            if mirrored:
-                self.squares[columns] += np.einsum("ij,ij->j", K, K, dtype=np.float64)
-        if not mirrored:
-            self.diagonal += float(np.diagonal(K).sum(dtype=np.float64))
+        self.precision = max(self.precision, entry_precision(device.dtype_of(K), error))
 
     def close(self) -> None:
-        if self._there is not None:
-            fetch = self._there.device.fetch
-            for here, there in ((self.product, self._there.products), (self.squares, self._there.squares)):
-                for row, piece in there.items():
-                    here[row - self.start : row - self.start + piece.shape[0]] = fetch(piece)
-        self.V = self._there = None
+        if self._sums is not None:
+            self._sums.close()
+        self.V = self._sums = None
 
     def merge(self, other: KernelProduct) -> KernelProduct:
         first, second = (self, other) if self.start <= other.start else (other, self)

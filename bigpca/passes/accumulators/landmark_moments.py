@@ -14,9 +14,11 @@ from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.blas import made_ahead
 from bigpca.costs import BlockForm, Work
-from bigpca.devices import Device, device_of_solve, gram_bytes, host_array, precisely, tile_bytes
+from bigpca.csr import form_of
+from bigpca.devices import Namespace, device_of_solve, gram_bytes, host_array
 from bigpca.engine.layout import MIB
 from bigpca.forms import Values
+from bigpca.host import HOST
 from bigpca.kernels.base import FIXED_BYTES, Kernel, reject_overflow
 from bigpca.kernels.custom import reject_asymmetric
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
@@ -57,7 +59,7 @@ def prepare_tile(kernel: Kernel, block: Block, start: int, stop: int, shift: Vec
     """
     rows, values = block.rows[start:stop], block.values[start:stop]
     _check_consecutive(kernel, rows)
-    return kernel.prepare(values if block.device is None else block.device.rows(values), shift, int(rows[0]))
+    return kernel.prepare(block.device.rows(values), shift, int(rows[0]))
 
 
 def prepare_landmarks(kernel: Kernel, rows: Values, numbers: Integers, shift: Vector | None) -> object:
@@ -119,9 +121,9 @@ def cross_block(kernel: Kernel, A: object, landmarks: object) -> Array:
 
 def square_block(kernel: Kernel, rows: Array, numbers: Integers, shift: Vector | None) -> Matrix:
     """Return ``k(L, L)`` (m, m) in float64 for rows of any precision, because it is factorised; many on a device."""
-    device, exact = device_of_solve(len(numbers)) if kernel.for_devices else None, rows.astype(np.float64)
-    with precisely(device):
-        A = prepare_landmarks(kernel, exact if device is None else device.rows(exact), numbers, shift)
+    device = form_of(rows).placed(kernel.place(device_of_solve(len(numbers))), HOST)
+    with device.precise():
+        A = prepare_landmarks(kernel, device.rows(rows.astype(np.float64)), numbers, shift)
         K_mm = cross_block(kernel, A, A)
     if not kernel.needs_rows:
         reject_asymmetric(K_mm, K_mm.T, numbers, numbers)
@@ -193,16 +195,13 @@ class LandmarkMap(NumberedMap):
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_prepared": {}}
 
-    def prepare(self, dtype: DType, device: Device | None = None) -> tuple[object, tuple[Array, ...], Array]:
-        """Return the prepared landmarks, the transforms and the shift, on a device if one is given; the groups of a
-        process share them.
+    def prepare(self, dtype: DType, device: Namespace = HOST) -> tuple[object, tuple[Array, ...], Array]:
+        """Return the prepared landmarks, the transforms and the shift, on a device; the groups of a process share
+        them.
         """
         if (dtype, device) not in self._prepared:
-            landmarks: Values = self.landmarks.astype(dtype, copy=False)
-            transforms, shift = self.transforms, self.shift  # T stays in float64: tiles round it to their precision
-            if device is not None:
-                landmarks, shift = device.rows(landmarks), device.put(shift)
-                transforms = tuple(map(device.put, transforms))
+            landmarks, shift = device.rows(self.landmarks.astype(dtype, copy=False)), device.put(self.shift)
+            transforms = tuple(map(device.put, self.transforms))  # in float64: tiles round them to their precision
             prepared = prepare_landmarks(self.kernels[0], landmarks, self.numbers, shift)
             self._prepared[dtype, device] = prepared, transforms, shift
         return self._prepared[dtype, device]
@@ -217,9 +216,9 @@ class LandmarkMap(NumberedMap):
         """Rows mapped at a time: about 4 MiB of kernel values in float32."""
         return max(256, min(TILE_ROWS, TILE_BYTES_LANDMARK_MOMENTS // (4 * max(1, len(self.landmarks)))))
 
-    def tile_rows_on(self, device: Device | None) -> int:
-        """The same on a device, where no cache has to hold them: about 256 MiB."""
-        return max(256, tile_bytes(device) // (4 * max(1, len(self.landmarks))))
+    def tile_rows_on(self, device: Namespace) -> int:
+        """The same where they are: on a device, no cache has to hold them."""
+        return device.tile_rows(self.tile_rows, 4 * max(1, len(self.landmarks)), 256)
 
     def working_bytes(self, d: int, rows: int) -> int:
         """Return the memory of one tile of a block of so many rows (kernel values, features, prepared rows) and of the
@@ -263,13 +262,14 @@ class LandmarkMoments(Accumulator):
 
     tag: ClassVar[str] = "LandmarkMoments"
     accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    lives_there: ClassVar[bool] = True
     shared_field: ClassVar[str | None] = "features"
 
     n_features: int
     features: LandmarkMap | None
     moments: tuple[Moments, ...] = field(metadata=KEPT)
-    diagonals: Vector = kept("_kernels")
-    residuals: Vector = kept("_kernels")
+    diagonals: Vector = kept("_kernels", here=True)
+    residuals: Vector = kept("_kernels", here=True)
     evaluations: int = kept(default=0)
     precision: float = kept(default=0.0)
     _shifts: dict[int, Vector] = field(default_factory=dict, repr=False)  # of the features of each kernel
@@ -290,11 +290,11 @@ class LandmarkMoments(Accumulator):
 
     def _add_block(self, block: Block, features: LandmarkMap) -> None:
         features.prepare(block.values.dtype, block.device)  # once, before threads that share them
-        step = features.tile_rows if block.device is None else features.tile_rows_on(block.device)
+        step = features.tile_rows_on(block.device)
         tiles = [slice(i, i + step) for i in range(0, block.count, step)]
-        ahead = 1 if block.device is not None else HELD_TILES // len(features.kernels)
+        ahead = block.device.ahead(HELD_TILES // len(features.kernels))
         for tile, made in zip(tiles, made_ahead(partial(_compared, block, features), tiles, ahead), strict=True):
-            with precisely(block.device):
+            with block.device.precise():
                 self._add(block, tile, made)
 
     def _add(self, block: Block, tile: slice[int, int, None], made: Iterable[Compared]) -> None:
@@ -307,14 +307,15 @@ class LandmarkMoments(Accumulator):
             self.diagonals[j] += diagonal.sum() if weights is None else weights @ diagonal
             self.residuals[j] += left.sum() if weights is None else weights @ left
             self.evaluations += len(numbers) * compared
-            self.precision = max(
-                self.precision, entry_precision(B.dtype if device is None else device.dtype_of(B), error)
-            )
+            self.precision = max(self.precision, entry_precision(device.dtype_of(B), error))
             # The features are rows of their own, with the shift of their first block.
-            own = Block.about(B if device is None else device.rows(B), numbers, self._shifts.get(j), device)
+            own = Block.about(device.rows(B), numbers, self._shifts.get(j), device)
             own = own if weights is None else own.weighted(weights)
             self._shifts[j] = own.shift
             self.moments[j].update(own)
+
+    def there(self, device: Namespace) -> LandmarkMoments:
+        return super().there(broadcast(self.features).kernels[0].place(device))
 
     def close(self) -> None:
         self.features = None
@@ -337,11 +338,9 @@ class LandmarkMoments(Accumulator):
         of_features = (m.cost(BlockForm(m.n_features, rows.rows)) for m in self.moments)
         return sum(of_features, Work() if self.features is None else self.features.cost(rows))
 
-    def device_bytes(self, rows: BlockForm) -> int | None:
+    def device_bytes(self, rows: BlockForm) -> int:
         features = broadcast(self.features)
-        if not features.kernels[0].for_devices:
-            return None
-        tile = min(features.tile_rows_on(self.place), rows.rows)
+        tile = min(features.tile_rows_on(self.device), rows.rows)
         held = compared_bytes(tile, rows.columns, rows.itemsize, len(features.landmarks))
         held += sum(8 * T.size for T in features.transforms)
         return held + sum(gram_bytes(one.n_features, tile, rows.itemsize) for one in self.moments)
@@ -355,7 +354,7 @@ def _compared(block: Block, features: LandmarkMap, tile: slice[int, int, None]) 
     the number of landmarks."""
     rows, numbers, device = block.values[tile], block.rows[tile], block.device
     landmarks, transforms, shift = features.prepare(rows.dtype, device)
-    A = features.kernels[0].prepare(rows if device is None else device.rows(rows), shift, int(numbers[0]))
+    A = features.kernels[0].prepare(device.rows(rows), shift, int(numbers[0]))
     for kernel, T in zip(features.kernels, transforms, strict=True):
         K = landmark_block(kernel, A, landmarks)
         check_mirrored(kernel, A, landmarks, K, numbers, features.numbers)
@@ -365,16 +364,9 @@ def _compared(block: Block, features: LandmarkMap, tile: slice[int, int, None]) 
         yield B, kernel.diagonal_of(A), squares, error, K.shape[1]
 
 
-def features_with_squares(K: Array, T: Array, device: Device | None) -> tuple[Array, Vector]:
+def features_with_squares(K: Array, T: Array, device: Namespace) -> tuple[Array, Vector]:
     """Return the features ``B = K T`` (b, r) in the precision of K (b, m), on the device of both, and ``|B_i|^2`` (b,)
     in float64.
     """
-    if device is not None:
-        made = K @ device.xp.astype(T, K.dtype, copy=False)
-        return made, device.fetch(device.sums(made, power=2, axis=1))
-    B: Array = K @ T.astype(K.dtype, copy=False)
-    out = np.empty(len(B))
-    for i in range(0, len(B), 256):
-        rows = B[i : i + 256].astype(np.float64, copy=False)
-        out[i : i + 256] = np.einsum("ij,ij->i", rows, rows)
-    return B, out
+    B: Array = K @ device.floats(T, device.dtype_of(K))
+    return B, device.row_squares(B)

@@ -13,7 +13,6 @@ from typing import ClassVar, Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from bigpca import csr
 from bigpca.arrays import (
@@ -24,7 +23,6 @@ from bigpca.arrays import (
     Vector,
     add_outer_packed,
     add_packed,
-    add_product_packed,
     packed_diagonal,
     packed_size,
     sum_of,
@@ -33,26 +31,21 @@ from bigpca.arrays import (
     unpack_upper,
 )
 from bigpca.costs import BlockForm, Work
-from bigpca.data.sparse import scaled_rows
-from bigpca.devices import Device, gram_bytes, tile_bytes, unscaled
+from bigpca.devices import Device, Products, gram_bytes
 from bigpca.engine.layout import MIB, SLAB_ROWS
-from bigpca.forms import DENSE
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
     Weighted,
     WeightSums,
     add_known,
-    add_symmetric_product,
     add_weights,
     broadcast,
     centring_error,
     kept,
     lost_squares,
-    product_scratch,
-    symmetric_product,
 )
-from bigpca.passes.reading.blocks import Block, Codes, within_range
+from bigpca.passes.reading.blocks import Block, Codes
 from bigpca.passes.reading.row_maps import Profile
 
 PROFILE = Profile(1.0)  # of rows of amounts
@@ -154,9 +147,7 @@ class Moments(CentredRows):
     lost: Vector | None = kept(default=None)
     precision: float = kept(default=0.0)
     _gram: csr.SparseGram | None = field(default=None, repr=False)
-    _product: Array | None = field(default=None, repr=False)
-    _product_rows: int = field(default=0, repr=False)
-    _scale: Array | None = field(default=None, repr=False)
+    _products: Products | None = field(default=None, repr=False)
 
     @property
     def scatter(self) -> Matrix:
@@ -167,15 +158,6 @@ class Moments(CentredRows):
     def squares(self) -> Vector:
         """``sum_t w_t (x_t - mean)^2`` (d,), the diagonal of the scatter."""
         return packed_diagonal(self.packed, self.n_features)
-
-    def square(self, device: Device) -> Array:
-        """Return the scatter as a new (d, d) matrix on a device, whether the state is there or not."""
-        if self.device is None:
-            whole: Array = device.put(unpack(self.packed, self.n_features))
-            return whole
-        upper: Array = device.xp.triu(self.packed)  # below the diagonal, sums may be rounded otherwise
-        lower: Array = device.xp.matrix_transpose(device.xp.triu(upper, k=1))
-        return upper + lower
 
     def update(self, block: Block) -> None:
         if self._shift is None:  # the first block of a group
@@ -190,48 +172,13 @@ class Moments(CentredRows):
         self._gram.add(block.values, block.weights)
 
     def _add_products(self, block: Block) -> None:
-        if self.device is not None:
-            self.precision = max(self.precision, float(np.finfo(block.values.dtype).eps))
-            if self._scale is None and block.values.dtype != np.float64:
-                self._scale = self.device.power_of_two(block.values, axis=0)
-            self.packed = self.device.add_gram(self.packed, block.values, self._scale, block.weights)
-            return
-        # sqrt(w) (x - shift): weighted after the shift, so that the deviations keep their digits
-        self._multiply(block.values if block.weights is None else scaled_rows(block.values, np.sqrt(block.weights)))
-
-    def _multiply(self, values: Array) -> None:
-        """Add ``values' values`` to the open product, which is added to the total every 8,192 rows.
-
-        Slabs of wide rows are short. Summing several of them in float32 leaves the rounding error of one slab of 8,192
-        rows, and makes additions in float64 rare: those are limited by memory bandwidth, the products are not.
-        """
-        if self._product is None or self._product.dtype != values.dtype:
-            self._flush()
-            self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
-            self._product = product_scratch(self.n_features, values.dtype)
-        if self._product_rows + len(values) > SLAB_ROWS:
-            self._flush()
-        # 1. Added to the open product, in the rows' precision, up to SLAB_ROWS rows.
-        if self._product_rows and add_symmetric_product(values, self._product):
-            self._product_rows += len(values)
-            return
-        self._flush()
-        # 2. Else the open product is moved to the float64 sums, and a new one begins.
-        product = symmetric_product(values, self._product)
-        if product is self._product:
-            self._product_rows = len(values)
-        else:
-            add_packed(self.packed, product)
-
-    def _flush(self) -> None:
-        if self._product_rows and self._product is not None:
-            add_packed(self.packed, self._product)
-        self._product_rows = 0
+        if self._products is None:
+            self._products = self.device.gram(self.n_features)
+        self.packed = self._products.add(self.packed, block.values, block.weights)
+        self.precision = max(self.precision, self._products.precision)
 
     def close(self) -> None:
-        self._flush()
-        self.packed = self.packed if self._scale is None else unscaled(self.packed, self._scale)
-        self._product = self._scale = None
+        self.packed, self._products = self._products.close(self.packed) if self._products else self.packed, None
         offset = self._end()
         if offset is None:
             return
@@ -302,11 +249,7 @@ class ColumnMoments(CentredRows):
     squares: Vector = kept("n_features")
 
     def update(self, block: Block) -> None:
-        if self.device is None:
-            block = block.form.add_squares(block, self._shift, self.squares)
-        else:
-            scale = self.device.power_of_two(block.values)
-            self.squares += self.device.squares(block.values, block.weights, scale)
+        block, self.squares = self.device.add_squares(block, self._shift, self.squares)
         self._begin(block)
 
     def close(self) -> None:
@@ -421,9 +364,8 @@ class ClassMoments(Weighted, Accumulator):
     weight_sums: WeightSums = kept(default=None)
     _shifts: Array | None = field(default=None, repr=False)
     _group_shift: Vector | None = field(default=None, repr=False)
-    _product: Array | None = field(default=None, repr=False)
+    _products: Products | None = field(default=None, repr=False)
     _rows: Array | None = field(default=None, repr=False)
-    _scale: Array | None = field(default=None, repr=False)
 
     @property
     def mean(self) -> Vector:
@@ -442,84 +384,36 @@ class ClassMoments(Weighted, Accumulator):
     def update(self, block: Block) -> None:
         codes = self.codes[block.rows - self.first_row]
         self._group_shift = block.noted(self.put(block.shift) if self._group_shift is None else self._group_shift)
-        if self.device is not None:
-            step = self._tile_rows_there
-            for i in range(0, len(codes), step):
-                tile = slice(i, i + step)
-                weights = None if block.weights is None else block.weights[tile]
-                self._add_there(self.device, block.values[tile], codes[tile], weights)
-            return
-        if self._shifts is None or self._shifts.dtype != block.values.dtype:
-            # The shift of a class, NaN until it has a row: near its mean, and in the rows' precision.
-            earlier = np.full((self.n_classes, self.n_features), np.nan) if self._shifts is None else self._shifts
-            self._shifts, self._product = earlier.astype(block.values.dtype), None
         for rows, own, weights in labelled_tiles(block.values, codes, block.weights, self._tile_rows):
-            self._add(rows, own, self._shifts, weights)
+            self._add(rows, own, weights)
 
-    def _add(self, values: Array, codes: NDArray[np.int32], shifts: Array, weights: Vector | None) -> None:
+    def _add(self, values: Array, codes: NDArray[np.int32], weights: Vector | None) -> None:
         self.weight_sums = add_weights(self.count, self.weight_sums, len(codes), weights)
         self.count += len(codes)
-        ones = np.ones(len(codes), values.dtype) if weights is None else weights.astype(values.dtype)
-        one_hot = csr_array((ones, codes, np.arange(len(codes) + 1)), (len(codes), self.n_classes))
+        device, xp, V, dtype = self.device, self.xp, self.put(values), values.dtype
         counts = np.bincount(codes, weights, minlength=self.n_classes)
-        unseen = (counts > 0) & np.isnan(shifts[:, :1]).all(axis=1)
-        if unseen.any():
-            sums = one_hot.T @ values
-            shifts[unseen] = sums[unseen] / counts[unseen, None].astype(values.dtype)
-        # Rows minus the shifts of their classes, in a buffer that is reused.
-        if self._rows is None or self._rows.dtype != values.dtype or len(self._rows) < len(values):
-            self._rows = np.empty(values.shape, values.dtype)
-        rows = self._rows[: len(values)]
-        np.take(shifts, codes, axis=0, out=rows, mode="clip")
-        np.subtract(values, rows, out=rows)
-        self.counts += counts
-        self.means += one_hot.T @ rows  # until the group closes, these are sums about the shifts
-        if weights is not None:
-            rows *= np.sqrt(weights).astype(rows.dtype)[:, None]  # of the buffer, after the shifts
-        if not self.whole:
-            self.within += DENSE.column_squares(rows)
-            return
-        if self._product is None or self._product.dtype != rows.dtype:
-            self._product = product_scratch(self.n_features, rows.dtype)
-        add_packed(self.within, symmetric_product(rows, self._product))
-
-    def _add_there(self, device: Device, rows: Array, codes: NDArray[np.int32], weights: Vector | None) -> None:
-        """Add rows (b, d) on a device, whose sums by class are products with their one-hot codes (b, c): atomic
-        additions have no fixed order.
-        """
-        own = codes >= 0
-        weight = np.where(own, 1.0 if weights is None else weights, 0.0)
-        known = None if weights is None and own.all() else weight
-        more = int(np.count_nonzero(own))
-        self.weight_sums = add_weights(self.count, self.weight_sums, more, None if weights is None else weights[own])
-        self.count += more
-        counts = np.bincount(codes[own], weight[own], minlength=self.n_classes)
-        xp, V, numbers = device.xp, device.put(rows), device.put(np.maximum(codes, 0))
-        one_hot = xp.astype(numbers[:, None] == device.put(np.arange(self.n_classes, dtype=np.int32)), V.dtype)
-        if known is not None:
-            one_hot = one_hot * xp.astype(device.put(known), V.dtype)[:, None]
-        if self._shifts is None:
-            self._shifts = device.zeros((self.n_classes, self.n_features))
+        one_hot = device.one_hot(codes, self.n_classes, weights, dtype)
+        shifts = device.zeros((self.n_classes, self.n_features)) if self._shifts is None else self._shifts
+        self._shifts = shifts = device.floats(shifts, dtype)
         # 1. The shift of a class is the mean of its first rows, in their precision.
         if (unseen := (counts > 0) & (self.counts == 0)).any():
-            means = device.product(one_hot, V) / device.put(np.maximum(counts, counts == 0))[:, None]
-            means = xp.astype(xp.astype(means, V.dtype), xp.float64)
-            self._shifts = xp.where(device.put(unseen)[:, None], means, self._shifts)
-        # 2. Rows less the shifts of their classes; all classes of a group have one scale.
-        V = V - xp.take(xp.astype(self._shifts, V.dtype), numbers, axis=0)
+            means = device.product(one_hot, V) / self.put(np.maximum(counts, counts == 0).astype(dtype))[:, None]
+            self._shifts = shifts = xp.where(self.put(unseen)[:, None], device.floats(means, dtype), shifts)
+        # 2. Rows less the shifts of their classes. Until the group closes, means are sums about these.
+        self._rows = rows = device.less(V, shifts, codes, self._rows)
         self.counts += counts
-        self.means = self.means + device.product(one_hot, V)
-        if self._scale is None and not (self.whole and V.dtype == xp.float64):
-            self._scale = device.power_of_two(V, axis=0)
-        if self.whole:
-            self.within = device.add_gram(self.within, V, self._scale, known)
-        else:
-            self.within = self.within + device.squares(V, known, self._scale)
+        self.means += device.product(one_hot, rows)
+        if weights is not None:  # after the shift
+            rows = rows * self.put(np.sqrt(weights).astype(dtype))[:, None]
+        if not self.whole:
+            self.within += device.squares(rows)
+            return
+        if self._products is None:
+            self._products = device.gram(self.n_features)
+        self.within = self._products.close(self._products.add(self.within, rows))
 
     def close(self) -> None:
-        if self.whole and self._scale is not None:
-            self.within = unscaled(self.within, self._scale)
-        self.codes, self._product, self._rows, self._scale = self.codes[:0], None, None, None
+        self.codes, self._products, self._rows = self.codes[:0], None, None
         shift, self._group_shift = self._group_shift, None
         if self._shifts is None or shift is None:
             return
@@ -528,20 +422,13 @@ class ClassMoments(Weighted, Accumulator):
         offsets = self.means / put(np.where(seen, self.counts, 1.0))[:, None]
         own = put(np.flatnonzero(seen))
         self._correct(xp.take(offsets, own, axis=0) * put(np.sqrt(self.counts[seen]))[:, None], -1.0)
-        shifts = self._shifts if self.device is not None else self._shifts.astype(np.float64)
-        means = shift + shifts + offsets
+        means = shift + self.device.floats(self._shifts, np.dtype(np.float64)) + offsets
         self.means = xp.where(put(seen)[:, None], means, xp.zeros_like(means))
         self._shifts = None
 
     def _correct(self, rows: Matrix, sign: float) -> None:
         """Add ``sign rows' rows`` to the scatter, in place."""
-        if self.device is not None:
-            V = rows if self.whole else rows * rows
-            self.within = self.within + sign * (V.T @ V if self.whole else self.xp.sum(V, axis=0))
-        elif self.whole:
-            add_product_packed(self.within, sign, rows)
-        else:
-            self.within += sign * np.einsum("ij,ij->j", rows, rows)
+        self.within = self.device.plus_squares(self.within, rows, sign, whole=self.whole)
 
     def merge(self, other: ClassMoments) -> ClassMoments:
         # For each class, S = S_a + S_b + (n_a n_b / n) e e' with e = mean_b - mean_a, as in Moments.merge.
@@ -580,17 +467,14 @@ class ClassMoments(Weighted, Accumulator):
         d, c = self.n_features, self.n_classes
         if c > max(MOST_CLASSES_THERE, d):
             return None
-        b, copies = min(rows.rows, self._tile_rows_there), 2 if rows.itemsize == 8 else 3
+        b, copies = min(rows.rows, self._tile_rows), 3 if rows.itemsize == 8 else 4
         sums = gram_bytes(d, b, rows.itemsize) if self.whole else 0
         return (rows.rows * d + copies * b * (d + c)) * rows.itemsize + sums + 32 * c * d
 
     @property
     def _tile_rows(self) -> int:
-        return max(256, TILE_BYTES // (4 * max(1, self.n_features)))
-
-    @property
-    def _tile_rows_there(self) -> int:
-        return max(SLAB_ROWS, tile_bytes(self.device) // (4 * max(1, self.n_features, self.n_classes)))
+        d = max(1, self.n_features)
+        return self.device.tile_rows(max(256, TILE_BYTES // (4 * d)), 4 * max(d, self.n_classes), SLAB_ROWS)
 
 
 @dataclass
@@ -678,41 +562,26 @@ class WithinProduct(Accumulator):
     _scale: Array | None = field(default=None, repr=False)
 
     def update(self, block: Block) -> None:
-        factor = broadcast(self.factor)
-        if self.device is not None:
-            self._update_there(self.device, factor, block)
-            return
-        # Two products in succession square the rows: float32 must hold that, else they are float64.
-        values = within_range(block.values, block.largest)
+        # Two products in succession square the rows: float32 holds that, or they are float64, or scaled.
+        factor, device, xp = broadcast(self.factor), self.device, self.xp
+        values = device.within_range(block.values, block.largest)
         dtype = values.dtype
         if self._prepared is None or self._prepared[0] != dtype:
-            means = (factor.means - block.shift).astype(dtype)  # all blocks of a group have one shift
-            self._prepared = (dtype, means, factor.W.astype(dtype))
+            means = self.put(factor.means) - self.put(block.shift)  # all blocks of a group have one shift
+            self._scale = device.power_of_two(values) if self._scale is None else self._scale
+            W = device.floats(device.scaled(self.put(factor.W), self._scale), dtype)
+            self._prepared = dtype, device.floats(means, dtype), W
         _, means, W = self._prepared
         codes = self.codes[block.rows - self.first_row]
-        step = max(64, TILE_BYTES_WITHIN_PRODUCT // (4 * max(1, self.n_features)))
+        d = max(1, self.n_features)
+        step = device.tile_rows(max(64, TILE_BYTES_WITHIN_PRODUCT // (4 * d)), 4 * d, 64)
         for tile, own, weights in labelled_tiles(values, codes, block.weights, step):
             # S_W W = sum_t (x_t - mean_c)(x_t - mean_c)' W, with the class means of an earlier read.
-            rows = tile - means[own]
-            Z = rows @ W
+            rows = device.less(tile, means, own)
+            Z = xp.matmul(rows, W)
             if weights is not None:
-                Z *= weights.astype(dtype)[:, None]
-            self.product += rows.T @ Z
-
-    def _update_there(self, device: Device, factor: WithinFactor, block: Block) -> None:
-        """Add a block on a device; products of float32 rows hold a power of two, found in the first block."""
-        xp, V, codes = device.xp, device.put(block.values), self.codes[block.rows - self.first_row]
-        if self._prepared is None:
-            scale, W = device.power_of_two(V), device.put(np.asarray(factor.W, np.float64))
-            means = device.put(factor.means) - device.put(block.shift)
-            self._scale = scale
-            self._prepared = None, xp.astype(means, V.dtype), xp.astype(W * scale, V.dtype)
-        _, means, W = self._prepared
-        # S_W W = sum_t (x_t - mean_c)(x_t - mean_c)' W, where rows without a label weigh 0.
-        weights = (codes >= 0) * (1.0 if block.weights is None else block.weights)
-        V = V - xp.take(means, device.put(np.maximum(codes, 0)), axis=0)
-        Z = xp.matmul(V, W) * xp.astype(device.put(weights), V.dtype)[:, None]
-        self.product = self.product + device.product(V, Z)
+                Z = Z * self.put(weights.astype(dtype))[:, None]
+            self.product += device.product(rows, Z)
 
     def device_bytes(self, rows: BlockForm) -> int | None:
         d, c = self.n_features, 0 if self.factor is None else len(self.factor.means)
@@ -720,8 +589,7 @@ class WithinProduct(Accumulator):
         return 3 * rows.rows * rows.columns * rows.itemsize + thin * self.n_columns + 16 * c * d
 
     def close(self) -> None:
-        if self._scale is not None:
-            self.product = self.product / self._scale
+        self.product = self.product if self._scale is None else self.product / self._scale
         self.factor = self._prepared = self._scale = None
         self.codes = self.codes[:0]
 
@@ -767,7 +635,7 @@ class ProfileMoments(Accumulator):
         if not block.count:
             return
         device, rows = block.device, block.values.astype(np.float64, copy=False)
-        if device is not None:  # rows that are rejected are named here
+        if isinstance(device, Device):  # rows that are rejected are named here
             there = device.put(rows) + device.put(block.origin)
             least, totals = device.xp.min(there, axis=1), device.xp.sum(there, axis=1)
             least, masses = device.fetch(device.xp.stack([least, totals]))

@@ -13,7 +13,8 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.costs import BlockForm, Work
-from bigpca.devices import Device, precisely, tile_bytes
+from bigpca.devices import Namespace
+from bigpca.host import HOST
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.landmark_moments import (
@@ -162,11 +163,9 @@ class Residual(RowWeight):
     by_driver = True
 
     def prepared(self, block: Block) -> tuple[object, Array, Array | None]:
-        landmarks, T, shift, device = self.landmarks, self.T, self.shift, block.device
-        if device is not None:
-            landmarks = device.rows(landmarks.astype(block.values.dtype, copy=False))
-            T, shift = device.put(T), None if shift is None else device.put(shift)
-        return prepare_landmarks(self.kernel, landmarks, self.indices, shift), T, shift
+        landmarks = block.device.beside(self.landmarks, block.values.dtype)
+        shift = None if self.shift is None else block.device.put(self.shift)
+        return prepare_landmarks(self.kernel, landmarks, self.indices, shift), block.device.put(self.T), shift
 
     def weigh(self, block: Block, prepared: object) -> tuple[Vector, Vector]:
         (landmarks, T, shift), device = cast("tuple[object, Array, Array | None]", prepared), block.device
@@ -181,10 +180,10 @@ class Residual(RowWeight):
         residual[np.isin(block.rows, self.indices)] = 0.0
         return residual, diagonal
 
-    def tile_rows(self, d: int, itemsize: int, device: Device | None = None) -> int:
+    def tile_rows(self, d: int, itemsize: int, device: Namespace = HOST) -> int:
         """Return the rows that are compared at a time, here or on a device."""
         row_bytes = self._tile_row_bytes(d, itemsize)
-        return tile_rows(row_bytes) if device is None else max(1, tile_bytes(device) // row_bytes)
+        return device.tile_rows(tile_rows(row_bytes), row_bytes)
 
     def _tile_row_bytes(self, d: int, itemsize: int) -> int:
         m, r = len(self.landmarks), len(self.T.T)
@@ -269,7 +268,7 @@ class BestRows(Accumulator):
             self._draw(part, weight)
 
     def _draw(self, block: Block, weight: RowWeight) -> None:
-        with precisely(block.device):
+        with block.device.precise():
             self._prepared = weight.prepared(block) if self._prepared is None else self._prepared
             weights, diagonal = weight.weigh(block, self._prepared)
         good = np.isfinite(weights) & (weights >= 0)

@@ -11,7 +11,6 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.costs import BlockForm, Work
-from bigpca.forms import DENSE
 from bigpca.passes.accumulators.base import KEPT, Accumulator, kept
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block, Codes
@@ -251,10 +250,8 @@ class SteppedMoments(PairedRows):
 
     def _block(self, values: Matrix, shift: Vector, like: Block) -> Block:
         """Return rows of pairs, less a shift, as a block."""
-        device, rows = self.device, like.rows[: values.shape[0]]
-        if device is None:
-            return replace(like, values=values, rows=rows, shift=shift, sums=DENSE.column_sums(values))
-        return replace(like, values=device.rows(values), rows=rows, shift=shift, sums=device.sums(values))
+        rows, sums = like.rows[: values.shape[0]], self.device.sums(values)
+        return replace(like, values=self.device.rows(values), rows=rows, shift=shift, sums=sums)
 
     def close(self) -> None:
         for one in (*self.level, *self.steps):

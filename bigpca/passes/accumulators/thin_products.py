@@ -18,6 +18,7 @@ from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.costs import BlockForm, Work
 from bigpca.csr import form_of
+from bigpca.devices import ThinProducts
 from bigpca.engine.layout import MIB, largest_slab
 from bigpca.forms import Values
 from bigpca.passes.accumulators.base import (
@@ -31,7 +32,7 @@ from bigpca.passes.accumulators.base import (
     kept,
     lost_squares,
 )
-from bigpca.passes.reading.blocks import Block, within_range
+from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.row_maps import identified
 from bigpca.seeds import normals
 from bigpca.sketches.base import Sketch
@@ -218,9 +219,8 @@ class FusedProduct(Weighted, Accumulator):
     weight_sums: WeightSums = kept(default=None)
     lost: Vector | None = kept(default=None)
     constants: Vector | None = kept(default=None)
-    _open: tuple[Array, int] | None = field(default=None, repr=False)  # of so many rows, in their precision
     _centre: SparseCentre | None = field(default=None, repr=False)
-    _W: tuple[Array, Array] | None = field(default=None, repr=False)
+    _thin: ThinProducts | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, n_features: int, factor: Factor, *, squared: bool = True, by_driver: bool = False) -> FusedProduct:
@@ -236,63 +236,40 @@ class FusedProduct(Weighted, Accumulator):
         return self.n_features if self.squared else 0
 
     def update(self, block: Block) -> None:
-        self.shift, values = block.shift if self.shift is None else self.shift, block.values
-        if self.device is not None:
-            if self._W is None:  # transferred once for the group, whose first block says how it is scaled
-                scale = self.device.power_of_two(values)
-                W = self.device.floats(self.device.put(broadcast(self.factor).matrix()), np.dtype(np.float64)) * scale
-                self._W = self.device.floats(W, values.dtype), scale
-            self.product, self.weights = self.device.add_products(
-                self.product, self.weights, values, self._W[0], block.weights
-            )
-        else:
-            values = within_range(values, block.largest)
-            self._multiply(block, values)
-        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
-        self.count += block.count
-        self.precision = max(self.precision, float(np.finfo(values.dtype).eps))
-        self.sums += block.sums
-        if self.squared and self.device is not None and self._W is not None:
-            self.squares += self.device.squares(values, block.weights, self._W[1])
-        elif self.squared:
-            self.squares += form_of(values).column_squares(values, block.weights)
-
-    def _multiply(self, block: Block, values: Values) -> None:
-        """Add the products of a block to the open ones."""
-        factor = broadcast(self.factor)
-        form = form_of(values)
-        Z = form.by_rows(factor.multiply, values)  # (b, l)
-        if block.centre is not None:
+        device, factor = self.device, broadcast(self.factor)
+        self.shift = block.shift if self.shift is None else self.shift
+        values = device.within_range(block.values, block.largest)
+        if self._thin is None:
+            self._thin = device.thin(factor, values)
+        thin, Z = self._thin, self._thin.multiply(values)  # (b, l)
+        centre = device.subtracted(block.centre)
+        if centre is not None:
             # (x - c)'W = x'W - c'W: sparse rows are centred after the product, which keeps their zeros.
             # W' centre is the same of all sparse rows of a group; ``close`` adds it again.
             if self._centre is None:
                 self.constants = np.zeros(self.n_features if self.squared else 0)
-                projected = factor.multiply(block.centre[None, :])[0]
+                projected = factor.multiply(centre[None, :])[0]
                 self._centre = SparseCentre(projected, self.constants, np.zeros(len(self.constants), np.int64))
             if self.squared:
                 csr.note_constants(values, self._centre.constants, self._centre.counts)
             Z -= self._centre.projected.astype(Z.dtype)
-        # Products of up to FLUSH_ROWS rows are summed in the rows' precision, and these sums in float64.
-        if self._open is None or self._open[0].dtype != values.dtype or self._open[1] + block.count > FLUSH_ROWS:
-            self._flush()
-        opened, rows = self._open or (form.zeros(values, self.n_columns), 0)
+        dtype = values.dtype
         if block.weights is not None:
-            Z = Z * block.weights.astype(Z.dtype)[:, None]
-        form.add_product(values, Z, opened)
-        self._open = opened, rows + block.count
+            Z = Z * self.put(block.weights.astype(dtype))[:, None]
+        self.product = thin.add(self.product, values, Z)
         # 1'Z, by which merging and centring move the product to another shift.
-        self.weights += Z.sum(axis=0, dtype=np.float64)
-
-    def _flush(self) -> None:
-        if self._open is not None:
-            self.product += self._open[0]
-        self._open = None
+        self.weights += self.xp.sum(Z, axis=0, dtype=self.xp.float64)
+        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
+        self.count += block.count
+        self.precision = max(self.precision, float(np.finfo(dtype).eps))
+        self.sums += block.sums
+        if self.squared:
+            self.squares += device.squares(values, block.weights, thin.scale)
 
     def close(self) -> None:
-        self._flush()
-        if self._W is not None:
-            self.product, self.weights = self.product / self._W[1], self.weights / self._W[1]
-            self._W = None
+        if self._thin is not None:
+            self.product, self.weights = self._thin.close(self.product, self.weights)
+            self._thin = None
         if self._centre is not None:
             # sum_t x_t x_t'W = sum_t x_t (x_t - c)'W + (sum_t x_t) c'W, in float64
             self.product += np.multiply.outer(self._centre.projected, self.sums).T
@@ -493,12 +470,7 @@ class LeftProduct(Accumulator):
             V = self.V[block.rows[own] - self.first_row]
             if block.weights is not None:
                 V = V * block.weights[own, None]
-            if self.device is None:
-                block.form.add_left(self.product, V, values[own], block)
-            else:
-                self.product = self.product + self.device.product(
-                    self.device.put(V.astype(values.dtype)), self.device.put(values[own])
-                )
+            self.product = self.device.add_left(self.product, V, values[own], block)
             self.weight += V.sum(axis=0)
 
     @property

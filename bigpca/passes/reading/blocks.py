@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType, Integers, working_dtype
 from bigpca.csr import form_of
-from bigpca.devices import Device, RowsThere, library_on
+from bigpca.devices import Namespace
 from bigpca.errors import NonFiniteError, counted
-from bigpca.forms import LEAST_SQUARED, SEEN, DenseForm, Values, magnitude
+from bigpca.forms import SEEN, DenseForm, Values, magnitude
+from bigpca.host import HOST
 
 PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to this cost are computed in float64
 # Of products by which a solve divides: few digits of those leave none, whatever they cost.
@@ -29,7 +30,6 @@ FITS_ONLY = (
     'With nan_policy="mean" a fit fills in NaN, but no infinities, and transform takes incomplete rows; whatever else '
     'reads rows takes complete ones. Set nan_policy="omit" to leave those rows out'
 )
-FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 
 
 def product_dtype(dtype: DType, flops: float) -> DType:
@@ -60,8 +60,8 @@ class Block:
         Largest magnitude in ``values``; None if it was not computed, as of blocks on a device.
     weights : ndarray of shape (rows,), float64, or None
         Weight of each row; None if every row counts once.
-    device : Device or None
-        Where the values are, and states multiply them by another array library; None for this process.
+    device : Host or Device
+        Where the values are, and states multiply them.
     centre : ndarray of shape (d,), float64, or None
         Of CSR values: what dense rows would be shifted by, for states that subtract it from products with the rows.
         The mean of the block if none is given. Of a block on a device, the shift there; None for other dense values.
@@ -75,7 +75,7 @@ class Block:
     sums: NDArray[np.float64]
     largest: float | None = None
     weights: NDArray[np.float64] | None = None
-    device: Device | None = None
+    device: Namespace = HOST
     centre: NDArray[np.float64] | None = None
     doubles: bool = True
 
@@ -84,12 +84,7 @@ class Block:
         V = self.values
         if not self.doubles:
             return
-        if self.device is None:
-            object.__setattr__(self, "sums", self.form.seen(V, self.sums, self.shift))
-        elif V.dtype == np.float64 and self.count:  # all columns are looked at, because nothing is fetched
-            largest = self.device.largest(V, 0)
-            still = (abs(self.sums) < SEEN) & (largest > 0) & (largest < LEAST_SQUARED)
-            object.__setattr__(self, "sums", self.device.xp.where(still, SEEN, self.sums))
+        object.__setattr__(self, "sums", self.device.seen(V, self.sums, self.shift))
 
     def noted(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return sums (..., d), there if the block is on a device, plus :data:`bigpca.forms.SEEN` where its own are.
@@ -98,31 +93,26 @@ class Block:
         """
         if not self.doubles:
             return sums
-        xp: ModuleType = library_on(self.device)
+        xp: ModuleType = self.device.xp
         return sums + xp.where(self.sums == SEEN, self.sums, 0.0)  # type: ignore[no-any-return]
 
     @classmethod
-    def about(cls, values: Values, rows: Integers, shift: Array | None, device: Device | None = None) -> Block:
-        """Return a block of finite rows; subtracts the shift in place, or their own mean if it is None."""
-        if device is not None:
-            return cls.on(device, device.rows(values), rows, shift)
-        form = form_of(values)
-        near = form.first_shift(values, shift, values.dtype)
-        values = form.affine(values, near, None, values)
-        sums = form.column_sums(values)
-        origin, centre = form.origin(near, sums, *values.shape)
-        return cls(values, rows, origin, sums, centre=centre)
-
-    @classmethod
-    def on(
-        cls, device: Device, values: RowsThere, rows: Integers, shift: Array | None, dtype: DType | None = None
+    def about(
+        cls,
+        values: Values,
+        rows: Integers,
+        shift: Array | None,
+        device: Namespace = HOST,
+        dtype: DType | None = None,
     ) -> Block:
-        """Return a block of rows on a device, less a shift or their own mean; nothing is fetched."""
+        """Return a block of finite rows, less the shift, or their own mean if it is None.
+
+        In place, if they are in the host's memory; from a device, nothing is fetched.
+        """
+        doubles = values.dtype == np.float64
         with device.precise():
-            shifted, there = device.shifted(values, shift, dtype or values.dtype)
-            about = shift.astype(shifted.dtype).astype(np.float64) if isinstance(shift, np.ndarray) else there
-            doubles = values.dtype == np.float64
-            return cls(shifted, rows, about, device.sums(shifted), device=device, centre=there, doubles=doubles)
+            shifted, sums, about, centre = device.shifted(device.rows(values), shift, dtype or values.dtype)
+            return cls(shifted, rows, about, sums, device=device, centre=centre, doubles=doubles)
 
     @property
     def form(self) -> DenseForm:
@@ -141,8 +131,7 @@ class Block:
 
     def weighted(self, weights: NDArray[np.float64]) -> Block:
         """Return the same rows with weights (rows,) > 0."""
-        sums = self.form.column_sums if self.device is None else self.device.sums
-        return replace(self, weights=weights, sums=sums(self.values, weights=weights))
+        return replace(self, weights=weights, sums=self.device.sums(self.values, weights=weights))
 
     def strips(self, shift: Array | None = None) -> Iterator[Block]:
         """Return the rows as dense blocks, cut to 4 MiB, about ``shift`` or else the mean of the first one."""
@@ -237,15 +226,6 @@ class CountedRows:
         if self.coming is not None:
             present = present & (self.coming[numbers - first] >= 0)
         return (slab, None) if present.all() else (slab[present], numbers[present])
-
-
-def within_range(values: Values, largest: float | None = None) -> Values:
-    """Convert values to float64 if products of two, or of two with a third, would leave the range of float32."""
-    if values.dtype == np.float64 or 0 in values.shape:
-        return values
-    if largest is None:
-        largest = magnitude(form_of(values).stored(values))
-    return values if largest == 0 or FLOAT32_MIN < largest < FLOAT32_MAX else values.astype(np.float64)
 
 
 def complete_rows(values: Values) -> NDArray[np.bool_]:

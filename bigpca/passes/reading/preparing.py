@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
 from bigpca.arrays import Array, DType, Integers
 from bigpca.csr import form_of
 from bigpca.data.checks import note_rounded
-from bigpca.devices import Device
+from bigpca.devices import Device, Namespace
 from bigpca.engine.interfaces import RowSource
 from bigpca.forms import Values
+from bigpca.host import HOST
 from bigpca.passes.reading.blocks import Block, CountedRows, complete_rows, non_finite, prepare_block
 from bigpca.passes.reading.row_maps import MapStep, map_stored, map_tiles
 
@@ -45,7 +47,7 @@ class Preparing:
     dtype : numpy.dtype
         Of the blocks.
     nan_policy : {"raise", "omit", "mean"}
-    device : Device or None
+    device : Host or Device
         Where blocks are multiplied.
     maps : tuple of MapStep
         Those of stored rows first; once it is made, the others, which map complete rows.
@@ -66,7 +68,7 @@ class Preparing:
     reader: RowSource[Values]
     dtype: DType
     nan_policy: str = "raise"
-    device: Device | None = None
+    device: Namespace = HOST
     maps: tuple[MapStep, ...] = ()
     counted: CountedRows = field(default_factory=CountedRows)
     first: int = 0
@@ -87,7 +89,7 @@ class Preparing:
     @property
     def plain(self) -> bool:
         """Whether rows are subtracted from as they are checked: neither mapped nor put on a device after that."""
-        return not self.maps and not (self.of_stored and self.device is not None)
+        return not self.maps and not (self.of_stored and self.device.driven)
 
     def apply(self, slab: Values, row: int) -> Iterator[Block]:
         """Yield the blocks of a slab, one per mapped tile, all about one shift, without empty ones.
@@ -138,8 +140,8 @@ class Preparing:
             slab, rows = slab[keep], rows[keep]
         stored = map_stored(self.of_stored, slab, rows, where, owned=owned or self.reader.owned)
         slab, numbers, owned = stored, rows, owned or self.reader.owned or stored is not slab
-        if self.device is not None and self.there:
-            return self._on(self.device, slab, rows, where, shift)
+        if self.there:
+            return self._on(cast("Device", self.device), slab, rows, where, shift)
         plain = self.plain
         about = form_of(slab).first_shift(slab, shift, self.dtype) if plain else None
         return prepare_block(
@@ -162,18 +164,18 @@ class Preparing:
         """
         there = device.rows(values if device.takes(values.dtype) else values.astype(self.dtype))
         there.settle()
-        block = Block.on(device, there, rows, shift, self.dtype)
+        block = Block.about(there, rows, shift, device, self.dtype)
         look = Look(rows, where, device.marks(block.values), block.sums)
         if self.nan_policy != "omit":
             self.looks.append(look)
             return block
         keep = np.isfinite(device.fetch(look.by_row))
-        return block if keep.all() else Block.on(device, there[keep], rows[keep], block.origin, self.dtype)
+        return block if keep.all() else Block.about(there[keep], rows[keep], block.origin, device, self.dtype)
 
     @property
     def there(self) -> bool:
         """Whether rows are put on the device as they are read, and checked there."""
-        return self.device is not None and self.plain and not self.made_here
+        return self.device.driven and self.plain and not self.made_here
 
     def check(self, sums: Iterable[Array] = ()) -> None:
         """Reject blocks on a device that had NaN or infinite values, and sums there that are not finite.
@@ -187,8 +189,6 @@ class Preparing:
         """
         device, looks = self.device, self.looks
         shown = [*(one for look in looks for one in (look.by_row, look.by_column)), *sums]
-        if device is None or not shown:
-            return
         if device.all_finite(shown):
             looks.clear()
             return

@@ -29,7 +29,7 @@ from bigpca.data.containers import check_chunk_shape
 from bigpca.data.source import MemoryRows, Source, of_task
 from bigpca.data.sparse import computed_rows, in_blocks, row_range, stacked
 from bigpca.data.views import View
-from bigpca.devices import Device, RowsThere
+from bigpca.devices import Namespace, RowsThere, settled
 from bigpca.engine.group import AHEAD
 from bigpca.engine.interfaces import Inputs, RowSource
 from bigpca.errors import CorruptedChunkError, UnansweredError
@@ -182,14 +182,11 @@ class Reader:
 
     def slabs(self, rows: Values, first: int, ranges: Iterable[tuple[int, int]]) -> Generator[tuple[int, Values]]:
         """Yield (first row, rows) of slabs, of what was read, by another thread, from row ``first`` on."""
-        there, last = rows if isinstance(rows, RowsThere) else None, first + rows.shape[0]
-        if there is not None:
-            there.settle()
-        for start, stop in ranges:
-            if start < last:
-                yield start, row_range(rows, start - first, min(stop, last) - first)
-        if there is not None:
-            there.settle()  # before their memory is used again, in the stream in which they were made
+        last = first + rows.shape[0]
+        with settled(rows):
+            for start, stop in ranges:
+                if start < last:
+                    yield start, row_range(rows, start - first, min(stop, last) - first)
 
     def with_inputs(self, inputs: Inputs) -> Self:
         """Return the reader with the values of nodes that Dask computed or holds."""
@@ -455,7 +452,7 @@ class ViewReader(ReaderOfReader):
 class SendingReader(ReaderOfReader):
     """Rows of another reader, on their way to a device when they are returned: beside what is done there."""
 
-    device: Device
+    device: Namespace
     owned: bool = True
 
     def read(self, start: int, stop: int) -> Values:
@@ -463,9 +460,8 @@ class SendingReader(ReaderOfReader):
 
 
 def sent_to(
-    device: Device | None, reader: RowSource[Values], inputs: Inputs, *, stored: bool
+    device: Namespace, reader: RowSource[Values], inputs: Inputs, *, stored: bool
 ) -> tuple[RowSource[Values], int]:
     """Return the reader of rows that a device takes in as they are ``stored``, and how many reads it makes ahead."""
-    if device is None:
-        return reader, 1
-    return SendingReader(reader, device) if stored else reader, cast("int", inputs.get(AHEAD, 1))
+    sending = SendingReader(reader, device) if stored else reader
+    return device.reading(reader, sending, cast("int", inputs.get(AHEAD, 1)))

@@ -21,9 +21,10 @@ from bigpca.arrays import Array, DType, Integers, Matrix, Vector, working_dtype
 from bigpca.costs import BlockForm, Work
 from bigpca.csr import form_of
 from bigpca.data.sparse import row_range, scaled_rows, stacked
-from bigpca.devices import Device
+from bigpca.devices import Namespace
 from bigpca.errors import check_choice, real_number
 from bigpca.forms import Values
+from bigpca.host import HOST
 from bigpca.passes.reading.blocks import Block
 from bigpca.storage.files import content_digest
 
@@ -53,9 +54,9 @@ class RowMap(ABC):
         """Map rows that may be overwritten, which saves a second block of memory where a map can do so."""
         return self.apply(rows, where)
 
-    def on(self, device: Device) -> RowMap | None:
-        """Return the same map of rows on a device; None if it takes rows in the host's memory."""
-        return None
+    def on(self, device: Namespace) -> tuple[RowMap, Namespace]:
+        """Return the same map of rows on a device, and where it takes them: here, unless it says otherwise."""
+        return self, HOST
 
     @property
     def takes_csr(self) -> bool:

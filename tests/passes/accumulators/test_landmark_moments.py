@@ -8,6 +8,7 @@ import pytest
 from numpy.typing import NDArray
 
 from bigpca import kernels
+from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments, features_with_squares
 from bigpca.passes.rows import Rows
@@ -81,5 +82,5 @@ def test_rows_left_out_for_missing_values_have_no_part() -> None:
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_squares_of_rows_are_summed_in_float64(dtype: str) -> None:
     B = np.random.default_rng(0).standard_normal((700, 300)).astype(dtype)
-    _, squares = features_with_squares(B, np.eye(300), None)
+    _, squares = features_with_squares(B, np.eye(300), HOST)
     np.testing.assert_allclose(squares, (B.astype("f8") ** 2).sum(axis=1), rtol=1e-14)

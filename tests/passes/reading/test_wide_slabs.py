@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from bigpca import host
 from bigpca.engine.layout import SLAB_ROWS
-from bigpca.passes.accumulators import moments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import prepare_block
 from tests.passes.kit import full, normal, scatter_of
@@ -60,13 +60,13 @@ def test_products_are_added_in_float64_once_in_as_many_rows_as_one_slab_may_have
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     added: list[NDArray[Any]] = []
-    add_packed = moments.add_packed
+    add_packed = host.add_packed
 
     def count(total: NDArray[Any], term: NDArray[Any]) -> None:
         added.append(term)
         add_packed(total, term)
 
-    monkeypatch.setattr(moments, "add_packed", count)
+    monkeypatch.setattr(host, "add_packed", count)
     moments_of([normal(SLAB_ROWS // 8, D, seed=i) for i in range(20)])
     assert len(added) == 3
 
