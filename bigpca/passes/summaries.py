@@ -26,7 +26,6 @@ from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.fold import Folded, Read
-from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, RowPreprocessor, Standardize
 from bigpca.passes.rows import Rows
 
@@ -80,12 +79,16 @@ def search_columns(run: Run, rows: Rows) -> tuple[ObservedColumns, ColumnSearch]
 
 
 def filling(rows: Rows) -> tuple[Read[Folded[ObservedColumns]], ...]:
-    """Declare the read that finds the means which fill missing values; nothing if the search of columns finds them."""
-    return () if carried(rows.X).search is not None else (observing(rows, "means of the observed values"),)
+    """Declare the read that finds the means which fill missing values.
+
+    Nothing if no values are filled, or if the search of columns finds the means.
+    """
+    known = rows.fill is None or carried(rows.X).search is not None
+    return () if known else (observing(rows, "means of the observed values"),)
 
 
-def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
-    """Find the means by which missing values are filled, in the read that :func:`filling` declares.
+def find_fill(run: Run, rows: Rows) -> None:
+    """Find the means by which missing values are filled, if any are, in the read that :func:`filling` declares.
 
     Raises
     ------
@@ -101,7 +104,7 @@ def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
     found = None if search is None else search.found
     for read in filling(rows):
         found = read(run).state
-    if found is None:
+    if found is None or rows.fill is None:
         return
     empty = np.flatnonzero(found.absent)
     if len(empty) and found.totals[0]:
@@ -110,7 +113,7 @@ def find_fill(run: Run, rows: Rows, fill: ColumnFill) -> None:
             f"{len(empty)} of {len(found.weights)} columns have no value in any row, so there is no mean to fill in: "
             f"{shown}. Leave them out by bp.open(source, columns=...)."
         )
-    fill.means = found.means
+    rows.fill.means = found.means
     if found.missing_share > 0:
         warn_approximation(_filled(found))
 

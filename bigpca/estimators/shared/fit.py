@@ -112,7 +112,7 @@ class Reading(ABC):
     @cached_property
     def declared(self) -> tuple[PassCost, ...]:
         """All reads: to count rows, if their number was unknown, to find what fills missing values, and the passes."""
-        before: list[Declared] = [*self.rows.prices.counting, *([] if self.rows.fill is None else filling(self.rows))]
+        before: list[Declared] = [*self.rows.prices.counting, *filling(self.rows)]
         if self.rows.steps:
             before += [one.read for one in self.lessons]
         return costs((*before, *self.passes()))
@@ -121,8 +121,7 @@ class Reading(ABC):
         """Make the reads before the passes: find what rows and maps were not given."""
         for counted in self.rows.prices.counting:
             run.read_beside(counted)
-        if self.rows.fill is not None:
-            find_fill(run, self.rows, self.rows.fill)
+        find_fill(run, self.rows)
         for lesson in self.lessons if self.rows.steps else ():
             lesson.learn(run)
 

@@ -1,7 +1,7 @@
 """Rows become blocks: which rows are read at a time, how, and in which precision. Everything here runs inside tasks.
 
-- ``readers``  Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them, checked
-  and filled.
+- ``readers``  Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them;
+  and the row maps of rows as they are stored: limits of values, and what fills in missing ones.
 - ``blocks``  Slabs of rows become blocks: checked, shifted, in the precision of the pass; and what multiplies them.
 - ``preparing``  The row step of a group: slabs become blocks, mapped, weighted, about one shift.
 - ``row_maps``  Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them; among
