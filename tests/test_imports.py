@@ -194,6 +194,31 @@ def test_only_doors_the_row_step_kernels_and_solvers_know_of_devices() -> None:
     assert {module for module, names in imported if names & {"Device", "RowsThere"}} == KNOW_DEVICES
 
 
+# What asks or tells which kind of rows it has. Everything else asks the rows, by ``form_of``, for what they do.
+ASKING = {"CsrForm", "SPARSE", "as_csr", "held_csr", "is_csr", "is_sparse", "issparse", "sparse_rows"}
+DOORS = {"data.batches", "data.sources", "data.sparse", "data.views", "estimators.shared.inputs", "csr"}
+OTHERS = {"landmarks.samplings", "passes.project", "plots.data"}  # doors too: of landmarks, and of chunks of scores
+
+
+def test_only_doors_ask_which_kind_of_rows_they_are_given() -> None:
+    used = {
+        name
+        for name, file in modules()
+        for node in ast.walk(file.tree)
+        if (isinstance(node, ast.Name) and node.id in ASKING)
+        or (isinstance(node, ast.Attribute) and node.attr in ASKING)
+    }
+    assert used == DOORS | OTHERS
+    storing = {"data.flat_files", "data.hdf5", "data.sources", "data.zarr_arrays"}  # which find the arrays of a matrix
+    assert storing == {
+        name
+        for name, file in modules()
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.ImportFrom) and node.module == "bigpca.data.sparse"
+        if {"CsrRows", "SparseGroup"} & {one.name for one in node.names}
+    }
+
+
 def test_one_module_takes_urls_apart_and_makes_them() -> None:
     found = {
         name

@@ -36,7 +36,7 @@ def is_csr(X: Any) -> bool:
     return bool(sp.issparse(X)) and X.format == "csr"
 
 
-def is_held(value: Any) -> bool:
+def is_sliced(value: Any) -> bool:
     """Whether this is CSR or a source in memory: all the rows of an array, whose slices are sent in its place."""
     return is_csr(value) or (isinstance(value, Source) and value.in_memory)
 
@@ -372,7 +372,7 @@ class CsrRows(DerivedRows):
         """Return ``indptr`` of up to ``WINDOW_ROWS`` rows from ``first`` on, and where their last row ends."""
         last = min(first + WINDOW_ROWS, self.array_shape[0])
         # Elsewhere stamps take as long as these numbers, which are read again.
-        local = kind_of(self.label) == "disk" and not self.in_memory
+        local = not self.in_memory and kind_of(self.label) == "disk"
         stamps = self.indptr.stamps(first, last + 1) if local else []
         key = _Window(self.label, tuple(stamps), first, last, self)
         return _held_window(key) if local else _checked_window(key)

@@ -28,7 +28,7 @@ import bigpca.dask_array as da
 from bigpca.blas import solve_paused
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.sources import Source, row_source
-from bigpca.data.sparse import form_of_meta, is_held, is_rows
+from bigpca.data.sparse import form_of_meta, is_rows, is_sliced
 from bigpca.data.views import array_of, graph_of
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import RowsThere
@@ -199,7 +199,7 @@ class GraphSource:
 def _with_own_rows(nodes: dict[Key, GraphNode]) -> dict[Key, GraphNode]:
     """Return the nodes with slices of sparse rows and of sources in memory, so that a task is not sent all rows."""
     stored = {k: node.value for k, node in nodes.items() if isinstance(node, DataNode)}
-    values = {k: v for k, v in stored.items() if is_held(v) or _is_there(v)}
+    values = {k: v for k, v in stored.items() if is_sliced(v) or _is_there(v)}
     slices = (da.core.getter, da.core.getter_inline, da.core.getter_nofancy, operator.getitem)  # Dask's of an array
     taken: dict[Key, GraphNode] = {}
     for key, node in nodes.items():

@@ -46,7 +46,7 @@ from bigpca.data.patterns import RowPattern
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_in_memory, open_samples
-from bigpca.data.sparse import as_csr, is_csr, is_sparse
+from bigpca.data.sparse import as_csr, is_csr, is_sliced, is_sparse
 from bigpca.data.views import View, carried, carries_covariates, viewed, with_index
 from bigpca.devices import looked_at
 from bigpca.engine.interfaces import noting
@@ -68,7 +68,7 @@ Lazy: TypeAlias = "NDArray[Any] | da.Array"  # an array in memory, or a Dask arr
 
 def is_lazy(X: Unchecked) -> bool:
     """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
-    if type(X) is np.ndarray:  # what is asked below concerns other containers
+    if type(X) is np.ndarray or is_sliced(X):  # what is asked below concerns other containers
         return False
     stores = (is_zarr_array, is_zarr_group, is_zarr_store, is_hdf5_dataset, is_stored_sparse)
     known = (is_labelled, is_dask_frame, is_dataset, is_place, *stores)
