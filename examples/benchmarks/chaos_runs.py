@@ -35,7 +35,7 @@ from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.engine import layout
 from bigpca.engine.events import CheckpointEvent, GroupEvent, PassEvent
 from bigpca.engine.run import Run
-from bigpca.passes import rows, sweeps
+from bigpca.passes import side_by_side, sweeps
 from bigpca.records import pack
 from bigpca.report.describing import write_report
 
@@ -256,7 +256,7 @@ def prepare(folder: Path) -> None:
 
 def small_groups() -> None:
     """Cut small data as if it were large: about 50 groups, each a segment of its own."""
-    layout.MIN_GROUP_BYTES, layout.MIN_GROUPS, rows.PIECE_BYTES, sweeps.MIN_TILE = 256, 50, 256, 16
+    layout.MIN_GROUP_BYTES, layout.MIN_GROUPS, side_by_side.PIECE_BYTES, sweeps.MIN_TILE = 256, 50, 256, 16
 
 
 def open_logged(work: Work, places: Places) -> Any:

@@ -29,8 +29,7 @@ from bigpca.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.estimators.kernel import landmarks
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.inputs import declared_parameters
-from bigpca.passes import rows as rows_module
-from bigpca.passes import sweeps
+from bigpca.passes import side_by_side, sweeps
 from tests.estimators.stores import stored, unreadable
 from tests.passes.kit import logged, reads_in, write_store
 from tests.test_docstrings import entries_of, sections_of
@@ -125,7 +124,7 @@ def small_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut small data as if it were large: 6 groups, 15 panels whose ends lie inside chunks."""
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     monkeypatch.setattr(layout, "MIN_GROUPS", 12)
-    monkeypatch.setattr(rows_module, "PIECE_BYTES", 256)
+    monkeypatch.setattr(side_by_side, "PIECE_BYTES", 256)
     monkeypatch.setattr(sweeps, "MIN_TILE", 16)
     monkeypatch.setattr(sweeps, "MIN_PANELS", 16)
     monkeypatch.setattr(landmarks, "CHUNK_BYTES", 10_000)
