@@ -244,7 +244,7 @@ def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
     waits = looks_of(monkeypatch)
     with bp.config(arithmetic=name):
         model = WAITING[fit](given)
-    read = next(one for one in model.plan_.costs if getattr(one, "device", None) is not None)
+    read = next(one for one in model.plan_.costs if one.device_bytes)
     groups, reads = len(read.layout.groups), waits.count(24 * D) if fit == "krylov" else 1
     assert groups > 2 or fit == "batches"
     assert reads == 1 or 1 < reads <= model.n_passes_
@@ -428,7 +428,7 @@ def test_the_shift_there_is_the_mean_of_complete_rows_or_of_what_is_known() -> N
     device = Device("array_api_strict", "device1")
     rows = np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 1e9], [5.0, np.inf]])
     for some, shift in ((rows, [2.0, 3.0]), (rows[2:], [5.0, 1e9])):
-        found = device.shifted(device.rows(some), None, np.dtype("f8"))[1]
+        found = device.shifted(device.rows(some), None, np.dtype("f8"))[3]
         np.testing.assert_array_equal(device.fetch(found), shift)
 
 

@@ -467,7 +467,7 @@ class ClassMoments(Weighted, Accumulator):
         d, c = self.n_features, self.n_classes
         if c > max(MOST_CLASSES_THERE, d):
             return None
-        b, copies = min(rows.rows, self._tile_rows), 3 if rows.itemsize == 8 else 4
+        b, copies = min(rows.rows, self._tile_rows), 2 if rows.itemsize == 8 else 5
         sums = gram_bytes(d, b, rows.itemsize) if self.whole else 0
         return (rows.rows * d + copies * b * (d + c)) * rows.itemsize + sums + 32 * c * d
 

@@ -391,7 +391,7 @@ class FusedProduct(Weighted, Accumulator):
 
     def device_bytes(self, rows: BlockForm) -> int:
         # A block, and what its squares take; Z, which weights copy; Q scaled, in both precisions; and three sums.
-        thin = 2 * rows.rows * rows.itemsize + self.n_features * (32 if rows.itemsize == 8 else 44)
+        thin = 2 * rows.rows * rows.itemsize + self.n_features * (36 if rows.itemsize == 8 else 44)
         copies = self.squared * (1 if rows.itemsize == 8 else 2)
         return (1 + copies) * rows.rows * rows.columns * rows.itemsize + thin * self.n_columns
 

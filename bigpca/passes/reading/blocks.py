@@ -109,10 +109,11 @@ class Block:
 
         In place, if they are in the host's memory; from a device, nothing is fetched.
         """
-        doubles = values.dtype == np.float64
         with device.precise():
-            shifted, sums, about, centre = device.shifted(device.rows(values), shift, dtype or values.dtype)
-            return cls(shifted, rows, about, sums, device=device, centre=centre, doubles=doubles)
+            there = device.rows(values)
+            given = values.dtype if isinstance(values.dtype, np.dtype) else there.dtype  # or a dtype of the library
+            shifted, sums, about, centre = device.shifted(there, shift, dtype or given)
+            return cls(shifted, rows, about, sums, device=device, centre=centre, doubles=given == np.float64)
 
     @property
     def form(self) -> DenseForm:
