@@ -654,9 +654,9 @@ class Device:
         """Add a tile to those that are there."""
         there.append(K)
 
-    def kernel_sums(self, V: Array, product: Array, squares: Vector, start: int) -> KernelSums:
+    def kernel_sums(self, V: Array, product: Array, squares: Vector, start: int) -> KernelSumsThere:
         """Return what multiplies tiles of a kernel matrix by V (n, l), for rows from ``start`` on."""
-        return KernelSums(self, V, product, squares, start)
+        return KernelSumsThere(self, V, product, squares, start)
 
     def marks(self, rows: Any) -> Any:
         """Return a number for each row of (b, d), which is finite exactly if all its values are."""
@@ -721,13 +721,13 @@ class Device:
         """Return rows less the centres of their classes."""
         return self.put(V) - self.xp.take(centres, self.put(codes), axis=0)
 
-    def gram(self, d: int) -> Gram:
+    def gram(self, d: int) -> GramThere:
         """Return what adds up products of rows (b, d) with themselves."""
-        return Gram(self)
+        return GramThere(self)
 
-    def thin(self, factor: Any, first: Any) -> Thin:
+    def thin(self, factor: Any, first: Any) -> ThinThere:
         """Return what multiplies rows by a thin factor (d, l), for a group that begins with these."""
-        return Thin(self, factor, first)
+        return ThinThere(self, factor, first)
 
     def projected(self, rows: Array, mean: Array, axes: Array) -> Array:
         """Return ``(rows - mean) axes`` (b, k) in the precision of the axes (d, k)."""
@@ -790,7 +790,7 @@ def namespace_of(rows: Any) -> Namespace:
     return Device.holding(rows) if isinstance(rows, RowsThere) else HOST
 
 
-class Gram:
+class GramThere:
     """Products ``V'V`` (d, d) of rows on a device, as :class:`bigpca.host.Gram`, of columns that are scaled."""
 
     def __init__(self, device: Device) -> None:
@@ -809,7 +809,7 @@ class Gram:
         return total if scale is None else total / scale[:, None] / scale
 
 
-class Thin:
+class ThinThere:
     """Products of rows on a device with a thin factor W (d, l), as :class:`bigpca.host.Thin`: scaled, not opened."""
 
     def __init__(self, device: Device, factor: Any, first: Any) -> None:
@@ -897,7 +897,7 @@ _restore: dict[str, Callable[[], None]] = {}
 
 
 @dataclass
-class KernelSums:
+class KernelSumsThere:
     """``K V`` (and the squares of K) on a device, as :class:`bigpca.host.KernelSums`: a piece for each tile of rows.
 
     Pieces are replaced, because arrays of JAX cannot be changed, and fetched once, at the end.
@@ -945,9 +945,9 @@ class KernelSums:
                 here[row - self.start : row - self.start + piece.shape[0]] = self.device.fetch(piece)
 
 
-Products: TypeAlias = host.Gram | Gram
-KernelTiles: TypeAlias = host.KernelSums | KernelSums
-ThinProducts: TypeAlias = host.Thin | Thin
+Products: TypeAlias = host.Gram | GramThere
+KernelTiles: TypeAlias = host.KernelSums | KernelSumsThere
+ThinProducts: TypeAlias = host.Thin | ThinThere
 
 
 @contextmanager

@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 import bigpca.dask_array as da
-from bigpca.arrays import FILLS
+from bigpca.arrays import FILLS, unmasked
 from bigpca.data.checks import check_decoded, note_rounded, numbers_of
 from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign, table_schema
 from bigpca.data.views import View, carried
@@ -239,7 +239,9 @@ def masked_places(mask: ArrayLike, sizes: tuple[int, ...]) -> NDArray[np.int64]:
     ValueError
         For another shape, and where none is True.
     """
-    given = np.asarray(mask)
+    from bigpca.data.label_files import whole  # all formats of labels, of no use without a mask
+
+    given = unmasked(whole(mask, "mask", "value", "Booleans in the shape of a sample"))
     check_mask(given.dtype)
     if given.shape not in (sizes, (math.prod(sizes),)):
         raise ValueError(f"mask has the shape {given.shape}, but a sample has {sizes}. Pass one of that shape.")

@@ -291,6 +291,6 @@ def test_a_stamp_names_what_holds_the_rows_only(tmp_path: Path) -> None:
 def test_a_copy_by_row_that_does_not_fit_is_rejected_with_the_way_to_write_it(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = sp.csc_array(counts())
     assert_rows(opened(columns).read(0, N), counts())
-    monkeypatch.setattr(sparse, "memory_limit", lambda: 1)
+    monkeypatch.setattr(sparse, "memory_now", lambda: (0, 1))
     with pytest.raises(MemoryBudgetError, match=r"this csc_array of shape \(61, 13\) .*save_npz\(path, X"):
         opened(columns)
