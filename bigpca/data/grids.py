@@ -239,9 +239,7 @@ def masked_places(mask: ArrayLike, sizes: tuple[int, ...]) -> NDArray[np.int64]:
     ValueError
         For another shape, and where none is True.
     """
-    from bigpca.data.label_files import whole  # all formats of labels, of no use without a mask
-
-    given = unmasked(whole(mask, "mask", "value", "Booleans in the shape of a sample"))
+    given = unmasked(np.asanyarray(mask))
     check_mask(given.dtype)
     if given.shape not in (sizes, (math.prod(sizes),)):
         raise ValueError(f"mask has the shape {given.shape}, but a sample has {sizes}. Pass one of that shape.")
