@@ -418,8 +418,15 @@ def with_covariates(X: da.Array, covariates: Any) -> da.Array:
     if known.covariates is not None:
         raise ValueError("the rows were opened with covariates already. Give all in one array: open(X, covariates=Z).")
     name, records = f"{BESIDE}{tokenize(X.name, covariates)}", vars(known) | {"before": X, "covariates": covariates}
-    rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=X._meta)
+    meta = X._meta.view(Beside) if type(X._meta) is np.ndarray else X._meta
+    rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=meta)
     return carrying(rows, **records)
+
+
+class Beside(np.ndarray[Any, Any]):
+    """The kind of array that Dask has for rows with covariates: it stays where names and records are dropped."""
+
+    __array_priority__ = 1.0  # also beside other arrays
 
 
 def _as_they_are(rows: Any) -> Any:
@@ -429,6 +436,8 @@ def _as_they_are(rows: Any) -> Any:
 def carries_covariates(X: da.Array) -> bool:
     """Whether X was computed from rows with covariates, unless it is what a model made of these."""
     graph = graph_of(X)
+    if isinstance(X._meta, Beside):
+        return True
     waiting = [X.name] if BESIDE in " ".join(graph.layers) else []
     seen = set(waiting)
     while waiting:

@@ -85,6 +85,9 @@ def test_a_mask_of_other_samples_chooses_columns(shape: tuple[int, ...]) -> None
     np.testing.assert_array_equal(opened, X.reshape(20, 48)[:, mask.ravel()])
     model = bp.PCA(2).fit(opened)
     np.testing.assert_array_equal(model.transform(X), model.transform(opened))
+    for call in (model.transform, model.partial_fit):
+        with pytest.raises(ValueError, match="opened with other columns, or another mask, than those that PCA was"):
+            call(bp.open(X, mask=np.roll(mask.ravel(), 1)))
 
 
 def test_a_mask_beside_a_code_of_missing_values_keeps_both() -> None:
