@@ -257,7 +257,7 @@ def covariates_like(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> 
     if q != known:
         raise ValueError(
             f"the rows have {q} covariates, but {type(model).__name__} was fitted with {known}. Give those of the fit, "
-            "in the same order: bigpca.open(X, covariates=Z), or the argument of fit, transform, predict and score."
+            "in the same order: bigpca.open(X, covariates=Z), or the argument covariates of a method."
         )
     if rows.covariates is not None:
         names = rows.covariates.origin.names
