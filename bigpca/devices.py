@@ -623,7 +623,7 @@ class Device:
         The mean of complete rows, if there are some, as of :func:`bigpca.forms.DenseForm.mean`.
         """
         with self.precise():
-            xp, V = self.xp, self.floats(self.put(values), dtype or values.dtype)
+            xp, V = self.xp, self.put(values) if dtype is None else self.floats(self.put(values), dtype)
             finite = xp.isfinite(V)
             complete = xp.all(finite, axis=1, keepdims=True)
             finite = finite & (complete | ~xp.any(complete))
@@ -640,8 +640,9 @@ class Device:
         """
         with self.precise():
             xp, V = self.xp, self.floats(self.put(values), dtype)
-            own = self.mean_of(values, dtype) if shift is None else self.floats(self.put(shift), dtype)
-            there = xp.astype(own, xp.float64)
+            own = self.mean_of(V) if shift is None else self.floats(self.put(shift), dtype)
+            given = shift is None or isinstance(shift, np.ndarray)
+            there = xp.astype(own, xp.float64) if given else shift
             about = shift.astype(dtype).astype(np.float64) if isinstance(shift, np.ndarray) else there
             rows = RowsThere(V - own, self.name)
             return rows, self.sums(rows), about, there

@@ -180,7 +180,10 @@ def prepare_rows(rows: Array | csr_array | RowsThere, shift: Vector | None = Non
         return prepare_sparse(rows, shift)
     if isinstance(rows, RowsThere):
         device = Device.holding(rows)
-        near = rows if shift is None else device.shifted(rows, shift, rows.dtype)[0]
+        near = rows
+        if shift is not None:
+            with device.precise():
+                near = RowsThere(device.put(rows) - device.floats(device.put(shift), rows.dtype), device.name)
         exact = near.xp.astype(near.array, near.xp.float64, copy=False)
         return PreparedThere(near, near.xp.sum(exact * exact, axis=1))
     # Stored as columns: BLAS takes either order, and strips of a product then read runs of rows.
