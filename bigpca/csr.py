@@ -133,7 +133,7 @@ def pair_work(rows: BlockForm, n: int) -> Work:
 
 
 def entry_flops(rows: BlockForm, of_columns: Callable[[int], float]) -> float:
-    """Return the cost of a kernel's entry, of which ``of_columns`` says what it is for so many columns."""
+    """Return the cost of one entry of a kernel; ``of_columns`` gives it for a number of columns."""
     return of_columns(0) + product_flops(rows, 1) if rows.sparse else of_columns(rows.columns)
 
 
@@ -158,7 +158,7 @@ def widened_bytes(rows: BlockForm) -> int:
 
 
 def cut_bytes(rows: BlockForm, tile: int) -> int:
-    """Return the memory of sparse rows that are cut into tiles of columns; slices of dense rows are no copies."""
+    """Return the memory of sparse rows that are cut into tiles of columns; slices of dense rows are not copied."""
     cut = rows.sparse and tile < rows.columns
     return int(2 * rows.rows * rows.values * (rows.itemsize + 4)) if cut else 0
 
@@ -668,7 +668,7 @@ class CsrForm(DenseForm):
         return zeros, np.maximum(1, values.shape[0] - missing)
 
     def first_shift(self, values: csr_array, shift: Array | None, dtype: Any) -> Array | None:
-        return shift  # of which only products are less
+        return shift  # it is subtracted from products, not from rows
 
     def centred(
         self, values: csr_array, shift: Array | None, *, owned: bool, dtype: Any, find_largest: bool = False

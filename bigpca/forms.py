@@ -64,7 +64,7 @@ class DenseForm:
         return float(columns)
 
     def looked(self, look: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-        """Return what a look at some rows shows, of which nothing is known before: how many they are, and store."""
+        """Return how many rows a look at some of them has seen, and how many values these store."""
         return 0, 0
 
     def per_row(self, values: float) -> float | None:
@@ -112,7 +112,7 @@ class DenseForm:
         return np.ascontiguousarray(rows[:, first:last])
 
     def vectors(self, rows: Any) -> tuple[Array, ...]:
-        """Return the arrays of which rows consist, but for the ends of sparse ones."""
+        """Return the arrays that hold the rows, without the row ends of sparse ones."""
         return (rows,)
 
     def content(self, rows: Any, first: int) -> Any:

@@ -66,7 +66,7 @@ class Grid:
     kept : ndarray of int64, or None
         The places, in C order, that are columns: the others have no values. None for all.
     why : {"nan", "masked"}
-        Why the others are no columns: they are NaN in every row, or a mask leaves them out.
+        Why the other places are left out: they are NaN in every row, or a mask excludes them.
     """
 
     dims: tuple[str, ...]
@@ -245,7 +245,9 @@ def masked_places(mask: ArrayLike, sizes: tuple[int, ...]) -> NDArray[np.int64]:
         raise ValueError(f"mask has the shape {given.shape}, but a sample has {sizes}. Pass one of that shape.")
     places = np.flatnonzero(given).astype(np.int64)
     if not len(places):
-        raise ValueError(f"mask is False at all {given.size} places, so there are no columns. True keeps a place.")
+        raise ValueError(
+            f"mask is False at all {given.size} places, so no column is left. Set it to True at the places to keep."
+        )
     return places
 
 

@@ -55,8 +55,8 @@ class View:
     pattern : RowPattern or None
         What the view was made of, if a user described it.
     absent : {"", "nan", "masked"}
-        Why the other columns of a grid are none: they are NaN in every row, which is checked, or a mask leaves them
-        out, whatever they hold; "" for other columns.
+        Why the other places of a grid are left out: they are NaN in every row, which is checked, or a mask excludes
+        them, whatever they hold; "" where no grid is involved.
     missing : int, float or None
         Samples have this value where there is none: it becomes NaN, before anything else.
     complete : ndarray of int64, or None
@@ -418,12 +418,12 @@ def with_covariates(X: da.Array, covariates: Any) -> da.Array:
     if known.covariates is not None:
         raise ValueError("the rows were opened with covariates already. Give all in one array: open(X, covariates=Z).")
     name, records = f"{BESIDE}{tokenize(X.name, covariates)}", vars(known) | {"before": X, "covariates": covariates}
-    meta = X._meta.view(Beside) if type(X._meta) is np.ndarray else X._meta
+    meta = X._meta.view(WithCovariates) if type(X._meta) is np.ndarray else X._meta
     rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=meta)
     return carrying(rows, **records)
 
 
-class Beside(np.ndarray[Any, Any]):
+class WithCovariates(np.ndarray[Any, Any]):
     """The kind of array that Dask has for rows with covariates: it stays where names and records are dropped."""
 
     __array_priority__ = 1.0  # also beside other arrays
@@ -436,7 +436,7 @@ def _as_they_are(rows: Any) -> Any:
 def carries_covariates(X: da.Array) -> bool:
     """Whether X was computed from rows with covariates, unless it is what a model made of these."""
     graph = graph_of(X)
-    if isinstance(X._meta, Beside):
+    if isinstance(X._meta, WithCovariates):
         return True
     waiting = [X.name] if BESIDE in " ".join(graph.layers) else []
     seen = set(waiting)

@@ -1,6 +1,6 @@
 """One read of X: rows in, mergeable states or mapped rows out. No Dask graph is built above this package.
 
-The verbs, which estimators call:
+What estimators use:
 
 - ``rows``      ``Rows``: X as the engine sees it: a source or graph, a view, row maps, weights, policies; and
   the checks of what reads require of rows: any order, dense values, states that use their weights
@@ -18,11 +18,11 @@ Below them, bottom to top; and ``bigpca/engine`` executes, checkpoints and repor
 - ``reading/``       rows become blocks
 - ``accumulators/``  what blocks are folded into
 
-Each verb has two halves. ``row_pass`` declares a read: how rows are cut, the precision of products, and the cost; a
-plan is the sum of such declarations. ``fold`` executes it: it cuts rows into group tasks and passes a ``Pass`` to
-``engine.driver``, which checks it against the plan, resumes from a checkpoint, runs the rest on threads or a cluster,
+A ``Read`` is a value. Made, it declares how rows are cut, the precision of products, and the cost; a plan is the sum of
+such costs. Called, it is executed: it cuts rows into group tasks and passes a ``Pass`` to ``engine.driver``, which
+checks it against the plan, resumes from a checkpoint, runs the rest on threads or a cluster,
 and merges states in an order that depends on the layout alone. In each task a reader applies the view, ``row_maps``
 map the finite rows, and a ``Block`` with the shift and the rows' weights goes to the accumulators.
 
-Add a new kind of read only if no verb fits: it is a declaration, a task body, and a call of ``run_pass``.
+Add a new kind of read only if none fits: it is a subclass of ``Read`` with a ``job`` of its own, and a task body.
 """

@@ -142,7 +142,7 @@ class Read(Generic[R_co]):
         return replace(self, states={name: state}, rows=self.rows if rows is None else rows)
 
     def costing(self, **changed: object) -> Self:
-        """Return the same read with another cost, of which these fields change."""
+        """Return the same read with these fields of its cost changed."""
         return replace(self, cost=replace(self.cost, **changed))  # type: ignore[arg-type]  # by name
 
     def repeated(self, times: float, most: float | None = None) -> Self:

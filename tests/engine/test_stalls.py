@@ -371,7 +371,7 @@ def test_a_worker_whose_read_never_ends_is_named_once_and_its_groups_are_read_el
 
 @dataclass(frozen=True)
 class Sticky(LoggedRows):
-    """Rows of which those of one group can be read by nobody until ``gate`` is there."""
+    """Rows with one group that nobody can read until ``gate`` exists."""
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         free = self.gate and start != self.gate_row

@@ -56,7 +56,7 @@ def test_a_straggler_gets_few_groups_and_changes_no_bit(store: Path, tmp_path: P
 
 @dataclass(frozen=True)
 class HungryRows(ZarrRows):
-    """Rows of which those from ``first`` on take a lot of memory while they are read."""
+    """Rows that take a lot of memory while they are read, from row ``first`` on."""
 
     first: int = 1000
     size: int = 700 << 20

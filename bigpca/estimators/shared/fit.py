@@ -296,8 +296,8 @@ def seconds(plan: Plan) -> float:
 def choose(*given: Sequence[AnyFit]) -> AnyFit:
     """Return the fit with the lowest price among those that fit in memory, with the comparison as its reason.
 
-    Each kind of fit is given in the sizes that it may have, of which the first that fits is compared. The only kind is
-    returned even if it does not fit: its plan reports the shortage. One whose least price is not below that of
+    Each kind of fit comes in the sizes that it may have; the first size that fits in memory is compared. One kind alone
+    is returned even if it does not fit: its plan reports the shortage. A fit whose least price is not below that of
     another is not planned.
 
     Raises
