@@ -396,7 +396,9 @@ def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
     """Return new rows cut by the view of a fit, if there was one and they are not a view already."""
     if view is not None and (own := rows.origin.view) is not None:
         first, second = (np.arange(one.width) if one.columns is None else one.columns for one in (own, view))
-        if own.sample == view.sample and own.columns is not None and not np.array_equal(first, second):
+        named = known is not None and rows.origin.names is not None  # which are compared: they may stand elsewhere
+        chosen = own.columns is not None and own.sample == view.sample and not named
+        if chosen and not np.array_equal(first, second):
             raise ValueError(
                 f"X was opened with other columns, or another mask, than those that {name} was fitted on. Open X with "
                 "these, or without: the model chooses them."

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import xarray as xr
 
@@ -88,6 +89,13 @@ def test_a_mask_of_other_samples_chooses_columns(shape: tuple[int, ...]) -> None
     for call in (model.transform, model.partial_fit):
         with pytest.raises(ValueError, match="opened with other columns, or another mask, than those that PCA was"):
             call(bp.open(X, mask=np.roll(mask.ravel(), 1)))
+
+
+def test_columns_that_are_chosen_by_name_may_stand_elsewhere() -> None:
+    frame = pd.DataFrame(VALUES.reshape(30, 20)[:, :4], columns=list("abcd"))
+    model = bp.PCA(2).fit(bp.open(frame, columns=["a", "c"]))
+    turned = bp.open(frame[list("dcba")], columns=["a", "c"])
+    np.testing.assert_allclose(model.transform(turned), model.transform(frame[["a", "c"]]), atol=1e-12)
 
 
 def test_a_mask_beside_a_code_of_missing_values_keeps_both() -> None:
