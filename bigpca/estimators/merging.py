@@ -92,7 +92,7 @@ def _check_alike(a: Model, b: Model) -> None:
         check_is_fitted(model)
         required(model, "merge")
         if model._steps.filled:
-            raise ValueError(of_all_rows("merge"))
+            raise ValueError(of_all_rows("merge", model._steps.filled))
     differing = [p for p in (*a._traits.alike, *summed(a)) if not alike(getattr(a, p), getattr(b, p))]
     if a.n_features_in_ != b.n_features_in_ or differing:
         raise ValueError(

@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypedDict, Unpack
+from typing import TypedDict, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 import bigpca.dask_array as da
-from bigpca.arrays import DType, Vector, working_dtype
+from bigpca.arrays import Array, DType, Vector, working_dtype
 from bigpca.costs import BlockForm, Work
 from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import READABLE_BYTES, whole_chunks
@@ -417,9 +417,9 @@ class Rows:
         Whether rows come in batches, and how many there are.
     seed : int
         Seed of all random draws of a fit.
-    nan_policy : {"raise", "omit", "mean"}
+    nan_policy : {"raise", "omit", "mean", "pairwise"}
         Of rows with NaN or infinities. With "mean", NaN are filled in the rows that :func:`filled` returns, and
-        rejected in others.
+        rejected in others; with "pairwise" they stay there.
     steps : tuple of MapStep
         Those of rows as they are stored come first: limits of values, and what fills in missing ones.
     counted : CountedRows
@@ -610,6 +610,21 @@ class Rows:
         return next((step.f for step in self.steps if isinstance(step.f, ColumnFill)), None)
 
     @property
+    def with_gaps(self) -> bool:
+        """Whether NaN stay in the rows that states get."""
+        return self.fill is not None and self.fill.leaves
+
+    @property
+    def means(self) -> Vector | None:
+        """The means of what is there (n_columns,), after the maps, about which rows with gaps are; None of others."""
+        if self.fill is None or not self.fill.leaves or self.fill.means is None:
+            return None
+        found = self.fill.means[None]
+        for step in self.steps:
+            found = found if step.f.of_stored else cast("Array", step.f.apply(found, "the means"))
+        return np.asarray(found[0], np.float64)
+
+    @property
     def roundings(self) -> tuple[float, ...]:
         """Relative rounding of the stored values of each side, as a standard deviation: eps / sqrt(12) of short floats,
         and otherwise float64's eps, to which rows are centred."""
@@ -783,12 +798,13 @@ def as_given(rows: Rows, **changed: Unpack[Given]) -> Rows:
 
 
 def filled(rows: Rows) -> Rows:
-    """Return the same rows with missing values filled by :attr:`Rows.fill`, which a read finds.
+    """Return the same rows with missing values filled by :attr:`Rows.fill`, which a read finds; or left, about means.
 
     That is :func:`bigpca.passes.summaries.find_fill`. Rows of integers, which have no missing values, are returned as
     they are.
     """
-    return rows.mapped(MapStep(ColumnFill(), rows.n_columns)) if rows.dtype.kind == "f" else rows
+    step = MapStep(ColumnFill(leaves=rows.nan_policy != "mean"), rows.n_columns)
+    return rows.mapped(step) if rows.dtype.kind == "f" else rows
 
 
 def place_of(rows: Rows) -> str:

@@ -26,6 +26,7 @@ from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.fold import Folded, Read
+from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, RowPreprocessor, Standardize
 from bigpca.passes.rows import Rows
 
@@ -59,11 +60,11 @@ def searches(rows: Rows) -> tuple[Read[Folded[ObservedColumns]], ...]:
     """Declare the reads that find which columns have values, before a fit.
 
     Where every other column must be complete (``nan_policy="raise"``), the first rows show it: the reads of the fit
-    check that no row differs. With "omit", all rows are read if a column has no value in the first; with "mean", the
-    one read finds the means too.
+    check that no row differs. With "omit", all rows are read if a column has no value in the first; with "mean"
+    and the like, the one read finds the means too.
     """
     whole = observing(rows, "columns with values")
-    if rows.nan_policy == "mean":
+    if rows.nan_policy in INCOMPLETE:
         return (whole,)
     first = observing(rows, "columns of the first rows", first=True)
     return (first,) if rows.nan_policy == "raise" else (first, whole.repeated(0, 1))
@@ -74,12 +75,12 @@ def search_columns(run: Run, rows: Rows) -> tuple[ObservedColumns, ColumnSearch]
     first, *further = searches(rows)
     state = first(run).state
     if not further or not state.absent.any():
-        return state, ColumnSearch((first.cost,), state if rows.nan_policy == "mean" else None)
+        return state, ColumnSearch((first.cost,), state if rows.nan_policy in INCOMPLETE else None)
     return further[0](run).state, ColumnSearch((first.cost, further[0].cost.repeated(1)))
 
 
 def filling(rows: Rows) -> tuple[Read[Folded[ObservedColumns]], ...]:
-    """Declare the read that finds the means which fill missing values.
+    """Declare the read that finds the means which fill missing values, or about which rows with gaps are.
 
     Nothing if no values are filled, or if the search of columns finds the means.
     """
@@ -114,7 +115,7 @@ def find_fill(run: Run, rows: Rows) -> None:
             f"{shown}. Leave them out by bp.open(source, columns=...)."
         )
     rows.fill.means = found.means
-    if found.missing_share > 0:
+    if found.missing_share > 0 and not rows.fill.leaves:
         warn_approximation(_filled(found))
 
 

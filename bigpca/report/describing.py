@@ -74,6 +74,7 @@ MAX_COMPONENTS = 6  # whose extremes are shown
 MAX_MARKS, MAX_MARK_PICTURES = 1000, 100
 ROWS_AT_AN_END = 5
 BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "sketch": "sketch"}
+MISSING = {"mean": "the means of their columns", "pairwise": "left out of the pairs of columns that lack one of both"}
 MAX_VALUE = 200  # characters of a parameter
 TOP_FEATURES = 5
 MAX_FEATURE_COMPONENTS = 50  # of the table of features
@@ -139,6 +140,8 @@ def _certainty(model: Any) -> tuple[bool, str]:
         found.append(f"approximate, by label features that miss {percent(missed)} of the trace of their kernel")
     if features := model._steps.parameters.get("n_features"):
         found.append(f"approximate, by {features:,} random features of the labels, without bounds")
+    if (lowest := getattr(model, "negative_eigenvalue_", None)) is not None:
+        found.append("estimated from pairs of columns" + f", with eigenvalues down to {lowest:.3g}" * bool(lowest))
     if (error := getattr(model, "solve_error_", 0.0)) > AGAIN:
         found.append(f"with an error of about {error:.1g} by rounding")
     return not found, "; ".join(found) or "exact to rounding"
@@ -462,7 +465,7 @@ def done_of(model: Any, *, provenance: bool = True) -> tuple[tuple[str, str], ..
         told: dict[str, object] = {
             "missing value": steps.missing_value,
             "rows mapped by": steps.preprocessing or None,  # with what the reads of the fit found
-            "missing entries": "the means of their columns" if steps.filled else None,
+            "missing entries": MISSING.get(steps.filled),
             "covariates removed": steps.covariates or None,
         }
         for name, value in steps.parameters.items():

@@ -301,6 +301,9 @@ def test_preprocessed_rows_are_rows_that_a_plain_estimator_is_given(name: str, t
 def test_a_fit_of_rows_with_holes_is_that_of_rows_with_the_means_of_their_columns(name: str, tmp_path: Path) -> None:
     case, rows = CASES[name], da.from_array(HOLED, chunks=(CHUNK, D)) + 0
     model = case.make().set_params(nan_policy="mean")
+    if not name.startswith("PCA"):
+        with pytest.raises(ValueError, match='nan_policy = "pairwise" is for PCA, not for'):
+            case.make().set_params(nan_policy="pairwise").fit(unreadable(N, D), case.y)
     if name not in FILLING:
         with pytest.raises(ValueError, match='nan_policy = "mean" is'):
             model.fit(unreadable(N, D), case.y)

@@ -201,6 +201,8 @@ FINE, ROUGH = {"solver": "krylov", "tol": 1e-6}, {"solver": "krylov", "tol": 1e-
 NOISE = np.random.default_rng(0).standard_normal((900, 9))
 OMIT = bp.PCA(4, nan_policy="omit")
 GAPS = [_with(X, np.s_[:n, 0], np.nan) for n in (3, 60)]
+PAIRS = bp.PCA(4, nan_policy="pairwise")
+SPARSE = np.where(np.random.default_rng(0).random((60, 12)) < 0.5, np.nan, X[:60])
 CONSTANT = _with(X, np.s_[:, 5], 7.0)
 LEADING = np.random.default_rng(0).standard_normal((300, 1))  # a direction beside one column of 43 % of the variance
 BESIDE = np.hstack([LEADING + 0.2 * NOISE[:300, :1] + np.zeros(29), 5.17 * NOISE[300:600, :1]])
@@ -224,6 +226,14 @@ CHECKS: dict[str, tuple[Any, np.ndarray, str, Verdict | None, str]] = {
     ),
     "factors": (bp.FactorAnalysis(2), X, "spectrum", Verdict.NONE, "no eigenvalues of a covariance"),
     "no bounds": (bp.FactorAnalysis(2), X, "bounds", Verdict.NONE, "none known: converged to a tolerance of 1e-07"),
+    "of pairs": (PAIRS, GAPS[1], "bounds", Verdict.NONE, "none known: estimated from pairs of columns$"),
+    "indefinite": (
+        PAIRS,
+        SPARSE,
+        "bounds",
+        Verdict.NONE,
+        "estimated from pairs of columns, with eigenvalues down to -",
+    ),
     "outside": (
         bp.ApproximatePCA(2, bp.sketches.Gaussian(3), approximation="tutorial"),
         matrix(900, 90),

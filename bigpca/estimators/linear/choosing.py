@@ -209,6 +209,15 @@ def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
         With ``solver="auto"``, if no solver fits.
     """
     check_enough_rows(rows.n_present, sums=rows.counted.sums)
+    if rows.with_gaps:
+        if solver not in ("auto", CovarianceFit.solver):
+            raise ValueError(
+                f'solver = "{solver}" multiplies whole rows, but nan_policy="pairwise" divides each entry of the '
+                'covariance by the share of the rows that have both columns. Use solver="covariance", or "auto", if '
+                'd x d fits, or nan_policy="mean".'
+            )
+        reject_undecided(settings.n_components, variances=True)
+        return CovarianceFit(rows, settings)
     rule = undecided(settings.n_components, variances=False)
     if rule is not None:
         moments = CovarianceFit(rows, settings)  # its one read has the variances of the columns too

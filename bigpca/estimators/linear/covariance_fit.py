@@ -13,12 +13,14 @@ from bigpca.costs import BlockForm
 from bigpca.engine.jobs import PassState
 from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
+from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import read_again
 from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, linear_bytes, remainder, solve_moments
 from bigpca.estimators.shared.results import KeptRows
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.observed_columns import ObservedPairs
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.side_by_side import naming_sides
@@ -53,12 +55,14 @@ class CovarianceFit(PCAFit):
         groups = ""
         if self.groups is not None:
             groups = f", for each of {self.groups.n_folds} {'folds' if self.groups.labels is None else 'groups'}"
-        return f"one read {f'of X and {q} covariates ' if q else ''}and a {d} x {d} matrix{groups}"
+        pairs = ", and another of the rows that have both columns" if self.rows.with_gaps else ""
+        return f"one read {f'of X and {q} covariates ' if q else ''}and a {d} x {d} matrix{groups}{pairs}"
 
     @property
     def template(self) -> Accumulator:
         """The state of the pass."""
-        return Moments(self.rows.n_columns) if self.groups is None else self.groups
+        kind = ObservedPairs if self.rows.with_gaps else Moments
+        return kind(self.rows.n_columns) if self.groups is None else self.groups
 
     @cached_property
     def moments(self) -> Read[Folded[Accumulator]]:
@@ -69,8 +73,9 @@ class CovarianceFit(PCAFit):
             if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
                 layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
         work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops
-        dtype, d = PRECISE if self.settings.covariates else None, rows.n_columns
-        solving = template.state_bytes + 8 * d * d + eigh_bytes(d)  # the matrix, and what its eigenvectors take
+        dtype, d = PRECISE if self.settings.covariates or rows.with_gaps else None, rows.n_columns
+        # The matrix, and what its eigenvectors take; of pairs also the divided products and a factor of the matrix.
+        solving = template.state_bytes + (3 if rows.with_gaps else 1) * 8 * d * d + eigh_bytes(d)
         return Read.into(rows, "moments", template, work=work, layout=layout, dtype=dtype, finish_bytes=solving)
 
     @cached_property
@@ -108,7 +113,7 @@ class CovarianceFit(PCAFit):
     def read(self, run: Run) -> KeptRows:
         """Return the moments of X."""
         with naming_sides(self.rows):
-            found = self.moments(run)  # one pass over X
+            found = self.moments(run, shift=self.rows.means)  # one pass over X
         return KeptRows(found.state, found.omitted, self.rows.roundings)
 
     def run(self, run: Run) -> PCAResult:
@@ -116,7 +121,7 @@ class CovarianceFit(PCAFit):
         if self.again is None:
             solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
             with naming_sides(self.rows):
-                found = self.moments.to(solve)(run)  # one pass over X
+                found = self.moments.to(solve)(run, shift=self.rows.means)  # one pass over X
         else:
             read = self.read(run)
             second = remainder(read.state, settings)
@@ -127,6 +132,13 @@ class CovarianceFit(PCAFit):
             found = solve_moments(read.state, settings, omitted=read.n_omitted_, again=second)
         if found.regression is not None:
             found.regression.warn_if_dependent()
+        if found.negative_eigenvalue_:
+            warn_approximation(
+                "the covariance from pairs of columns has negative eigenvalues, as no covariance of complete rows has: "
+                f"the smallest is {found.negative_eigenvalue_:.3g} (negative_eigenvalue_), the largest "
+                f"{found.explained_variance_[0]:.3g}. Trust components whose variance is several times the size of "
+                "the smallest. With more rows or fewer columns, it is smaller."
+            )
         return found
 
 

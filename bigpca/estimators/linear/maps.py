@@ -27,6 +27,7 @@ from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import L2, Affine, Float64Map, MapStep, RowMap
 from bigpca.passes.rows import Rows
@@ -94,11 +95,12 @@ def _coordinates(Q: Matrix, missing: NDArray[np.bool_], z: Matrix) -> tuple[Matr
     return np.asarray(found.T, np.float64), rank == k
 
 
-def of_all_rows(what: str) -> str:
-    """Return the message that ``what`` is impossible where missing values are filled by the means of all rows."""
+def of_all_rows(what: str, policy: str) -> str:
+    """Return the message that ``what`` is impossible where the means of all rows decide what is made of gaps."""
+    made = "missing values are replaced by" if policy == "mean" else "what is summed is about"
     return (
-        f'{what} needs statistics to which rows can be added, but with nan_policy="mean" missing values are replaced '
-        f"by the means of all rows, which more rows change. Fit all rows at once."
+        f'{what} needs statistics to which rows can be added, but with nan_policy="{policy}" {made} the means of all '
+        f"rows, which more rows change. Fit all rows at once."
     )
 
 
@@ -120,8 +122,9 @@ class Projection(LinearRowMap):
     components : ndarray of shape (k, d)
     deviations : ndarray of shape (k,) or None
         Divides the scores (whitening); where it is 0 the scores are 0.
-    nan_policy : {"raise", "omit", "mean"}
-        "omit" gives rows of NaN for rows that hold one; "mean" least squares on the columns that are there.
+    nan_policy : {"raise", "omit", "mean", "pairwise"}
+        "omit" gives rows of NaN for rows that hold one; "mean" and the like least squares on the columns that are
+        there.
     l2 : bool
         Divides the scores of each row by their norm.
     limits : Limits or None
@@ -221,7 +224,7 @@ class Projection(LinearRowMap):
             scores = self.device.projected(rows, mean, axes.T.astype(mean.dtype)).astype(dtype, copy=False)
             # What rounding took from the mean, at the precision of the scores: it is the same for every row.
             scores += ((mean - self.mean) @ axes.T).astype(dtype)
-        empty = self._complete(rows, scores) if self.nan_policy == "mean" else None
+        empty = self._complete(rows, scores) if self.nan_policy in INCOMPLETE else None
         settled = self._settled(rows, scores, where)
         if empty is not None:
             settled[empty] = np.nan
@@ -230,7 +233,7 @@ class Projection(LinearRowMap):
     @property
     def takes_csr(self) -> bool:
         """Unless rows may be incomplete, whose values are examined one by one."""
-        return self.nan_policy != "mean" and self.limits is None
+        return self.nan_policy not in INCOMPLETE and self.limits is None
 
     def _settled(self, rows: Values, scores: Array, where: str) -> Array:
         settle_non_finite(rows, scores, where, self.nan_policy, "scores")
@@ -243,7 +246,7 @@ class Projection(LinearRowMap):
         strip = self.device.centred_rows(rows, d, itemsize)
         scores = rows * k * itemsize
         mapped = (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + scores + rows * k
-        least_squares = incomplete_bytes(rows, d, k, itemsize) if self.nan_policy == "mean" else 0
+        least_squares = incomplete_bytes(rows, d, k, itemsize) if self.nan_policy in INCOMPLETE else 0
         return mapped + self.l2 * scores + least_squares, 0
 
 

@@ -61,6 +61,7 @@ from bigpca.estimators.shared.tables import component_names
 from bigpca.estimators.shared.transformer import of_all
 from bigpca.passes.accumulators.folds import FoldStates, merged
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.rows import Rows, filled
 from bigpca.records import Held
 from bigpca.solvers.scaling import Whitening
@@ -126,7 +127,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     :meth:`_unsummed`, :meth:`_empty` and :attr:`_orthonormal`. The fitted attributes are
     those of :class:`bigpca.PCA`; a fit that is not exact also has those below.
 
-    With ``nan_policy="mean"``, ``transform`` gives rows with NaN the scores of the point in the plane of the components
+    With ``nan_policy="mean"`` and "pairwise", ``transform`` gives rows with NaN the scores of the point in the plane of the components
     that is nearest in the columns that are there (Nelson, Taylor & MacGregor 1996), with a warning where these do not
     determine it: then the scores of minimum norm. A row of NaN alone has scores of NaN. Other methods reject such rows.
 
@@ -162,8 +163,8 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     @property
     def _why_fixed(self) -> str:
-        if self.nan_policy == "mean":
-            return of_all_rows("partial_fit")
+        if self.nan_policy in INCOMPLETE:
+            return of_all_rows("partial_fit", self.nan_policy)
         return self._unsummed("partial_fit")
 
     def _first(self, more: MoreRows) -> Self:
@@ -349,7 +350,9 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         found = super()._steps_of(d, view, grid)
         given = Standardization.of(self.center, self.scale, d, grid).given
         standardized = None if given is None else given.describe()
-        return replace(found, filled=self.nan_policy == "mean", standardized=standardized)
+        return replace(
+            found, filled=self.nan_policy if self.nan_policy in INCOMPLETE else "", standardized=standardized
+        )
 
     def _row_map(self) -> Projection:
         l2 = scored_l2(self)
@@ -470,6 +473,6 @@ def score_divisors(model: LinearModel[State]) -> NDArray[np.float64] | None:
 def rows_to_fit(model: LinearModel[State], rows: Rows) -> tuple[Rows, Standardization]:
     """Return the rows that a fit reads, about a given centre and divided by a given scale."""
     rows = rows_of_fit(model, rows)
-    rows, labels = filled(rows) if model.nan_policy == "mean" else rows, rows.origin.labels
+    rows, labels = filled(rows) if model.nan_policy in INCOMPLETE else rows, rows.origin.labels
     standardization = standardization_of(model, rows.n_columns, None if labels is None else labels.grid)
     return standardization.applied(rows), standardization

@@ -39,6 +39,7 @@ from bigpca.host import HOST
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.project import keys_of
+from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
 from bigpca.passes.summaries import read_ends
 
@@ -448,7 +449,7 @@ def likelihood_map(model: BaseEstimator) -> LogLikelihood:
 
 def plain_projection(model: BaseEstimator) -> Projection:
     """Return the map of complete rows to scores that are not whitened."""
-    policy = "raise" if model.nan_policy == "mean" else model.nan_policy
+    policy = "raise" if model.nan_policy in INCOMPLETE else model.nan_policy
     return Projection(model.mean_, model.scale_, model.components_, None, policy, limits=limits_of(model.scale))
 
 

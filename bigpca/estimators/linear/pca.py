@@ -40,6 +40,7 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import beside_covariates
 from bigpca.settings import setting
@@ -103,8 +104,9 @@ class PCA(LinearModel[Moments]):
     nan_policy : {"raise", "omit", "mean"}, default "raise"
         Rows with NaN or infinities raise an error, or are omitted from the fit (not by "dot") and have NaN scores.
         "mean": in the fit, the mean of a column replaces its NaN, and one more read finds the means; ``transform``
-        projects the observed values of a row by least squares. Infinities and columns that are entirely NaN raise an
-        error.
+        projects the observed values of a row by least squares. "pairwise": the same, but each entry of the covariance
+        is divided by the share of the rows that have both of its columns ("covariance" only; for gaps that do not
+        depend on the values). Infinities and columns that are entirely NaN raise an error.
     memory_limit : int, str or None, default None
         Per process, such as "2 GiB"; None for the limits of the live workers, or the free memory of the machine.
 
@@ -144,6 +146,9 @@ class PCA(LinearModel[Moments]):
         :func:`bigpca.quality.standard_errors`. Rows that ``partial_fit`` or a merge adds join the group of their label.
     cv_errors_ : ndarray of shape (f, m)
         Of :class:`bigpca.rules.CrossValidated`: errors per row of each fold with 0 to m - 1 components.
+    negative_eigenvalue_ : float
+        Of ``nan_policy="pairwise"``, whose covariance may have negative eigenvalues: the smallest of them, with a
+        warning, where it is below -1e-5 of the covariance's norm; else 0. All count in ``total_variance_``.
     centring_error_ : float
         Of sparse rows, which are centred after their products are summed: bound of the relative error of the variance
         of any column, ``max_j c eps sum_t x_tj^2 / sum_t (x_tj - mean_j)^2`` with the number c of roundings: 4, and for
@@ -165,7 +170,7 @@ class PCA(LinearModel[Moments]):
     _traits = Traits(
         PCAResult,
         "pca",
-        frozenset({"covariates", "groups", "gaps"}),
+        frozenset({"covariates", "groups", "gaps", "pairs"}),
         alike=("preprocess", "center", "scale"),
         ranges={"solver": Parameter(words=_solvers, foreign=FOREIGN)},
     )
@@ -315,7 +320,7 @@ def _moments_fit(model: PCA, rows: Rows, like: KeptRows | None = None) -> Covari
     plain = not q or all(isinstance(one, bool | np.bool_) for one in (model.center, model.scale))
     for name, value, allowed, known in (
         ("solver", model.solver, '"covariance"', model.solver in ("auto", "covariance")),
-        ("nan_policy", model.nan_policy, '"raise" or "omit"', model.nan_policy != "mean"),
+        ("nan_policy", model.nan_policy, '"raise" or "omit"', model.nan_policy not in INCOMPLETE),
         ("center and scale", f"{model.center}, {model.scale}", "True or False", plain),
     ):
         if what and not known:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 
 import numpy as np
 
-from bigpca.arrays import STRIP, Array, Matrix, Vector, add_packed, packed_size, unpack
-from bigpca.devices import device_of_solve, diagonal_of, divided_by, plus_outer
+from bigpca.arrays import STRIP, Array, Matrix, Vector, add_packed, mirror_upper, packed_size, unpack
+from bigpca.devices import device_of_solve, diagonal_of, divided_by, namespace_of, plus_outer
 from bigpca.engine.local import threads_here
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import SecondRead, Standardization
@@ -25,6 +25,7 @@ from bigpca.estimators.shared.results import SummedRows
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.observed_columns import ObservedPairs
 from bigpca.passes.rows import Rows
 from bigpca.records import bytes_of, of_part, stored
 from bigpca.settings import setting
@@ -56,6 +57,7 @@ from bigpca.solvers.eigh import (
     stored_squares,
     top_eigenpairs,
 )
+from bigpca.solvers.indefinite import negative_eigenvalue
 
 if TYPE_CHECKING:
     from bigpca.solvers.moments import Scatter
@@ -235,6 +237,8 @@ class PCAResult(SummedRows, Certified):
         Of the columns on covariates, whose effect was taken out.
     left : Moments or None
         Of what covariates left of the columns, from a second read.
+    negative_eigenvalue_ : float or None
+        Of the covariance from pairs that are there; None of all others.
     """
 
     none_is_known: ClassVar[frozenset[str]] = frozenset({"scale_"})
@@ -250,6 +254,7 @@ class PCAResult(SummedRows, Certified):
     centring_error_: float | None = stored(of=float, least=0, default=None)
     regression: Regression | None = stored(of=Regression, default=None)
     left: Moments | None = stored(of=lambda held, name: Moments(held.size("d")), default=None)
+    negative_eigenvalue_: float | None = stored(of=float, most=0, default=None)
 
     solve_error_ = of_part("regression", "error")
     covariate_coef_ = of_part("regression", "coef")
@@ -384,6 +389,11 @@ def solve_moments(
     columns = diagonal_of(S)
     total = float(columns.sum())
     check_total(total, mean=moments.mean)
+    lowest = None
+    if isinstance(sums, ObservedPairs):
+        whole = mirror_upper(S) if isinstance(S, np.ndarray) else namespace_of(S).fetch(S)
+        lowest = negative_eigenvalue(whole, 0.0, threads=settings.threads) or 0.0
+        del whole
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
     rule, errors = by_name(settings.n_components), None
     if isinstance(rule, CrossValidated) and isinstance(sums, FoldStates):
@@ -403,7 +413,7 @@ def solve_moments(
     sound = (np.arange(len(values)) < rank) & (values > noise_edge(n, d) * (vectors**2 @ noise))
     last = np.argsort(~sound, kind="stable")  # those that are rounding
     values, components = np.where(sound, values, 0.0)[last], fix_signs(np.ascontiguousarray(vectors[last[:k]]))
-    if total - float(values.sum()) <= MULTIPLIED * moments.precision * total:
+    if not lowest and total - float(values.sum()) <= MULTIPLIED * moments.precision * total:
         total = float(values.sum())  # the same, to the rounding of the products
     mean, scale = settings.standardization.in_units_of_rows(moments.mean if settings.center else np.zeros(d), scale)
     state = (sums.present if isinstance(sums, FoldStates) else joint) if keep else None
@@ -423,6 +433,7 @@ def solve_moments(
         regression=regression,
         left=moments if keep and again is not None else None,
         roundings=settings.roundings,
+        negative_eigenvalue_=lowest,
     )
 
 

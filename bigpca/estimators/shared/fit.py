@@ -185,7 +185,8 @@ class Reading(ABC):
             effective = total**2 / squares
             lines.append(f"weights: {rows.n_present:,} rows, sum {total:,.6g}, effective number {effective:,.6g}")
         if rows.fill is not None:
-            lines.append("missing values: one more read finds the means of the columns, which replace them")
+            use = "about which pairs of columns are summed" if rows.with_gaps else "which replace them"
+            lines.append(f"missing values: one more read finds the means of the columns, {use}")
         if rows.steps:
             lines += [f"{one.of.found!r}: one more read finds the {one.name}" for one in self.lessons]
         lines += [*rows.origin.unnoticed, *plan.notes]
@@ -227,7 +228,7 @@ class Reading(ABC):
         reads, one = f"{self.solver} takes up to {self.most_reads:g} reads", 'PCA(solver="covariance"), ApproximatePCA'
         if self.rows.fill is not None:
             one += ' (with nan_policy="omit")'
-            reads += ', the first for the means that nan_policy="mean" fills in'
+            reads += f', the first for the means of nan_policy="{self.rows.nan_policy}"'
         if self.lessons:
             maps = ", ".join(dict.fromkeys(repr(lesson.of.found) for lesson in self.lessons))
             one += " (with the numbers of preprocess given)"

@@ -54,6 +54,7 @@ from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, nami
 from bigpca.forms import Values
 from bigpca.parameters import PARAMETERS, Parameter
 from bigpca.passes.project import project_lazily
+from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import GeneMap, RowPreprocessor, row_of
 from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.side_by_side import check_paired, rows_at
@@ -92,8 +93,8 @@ class Steps:
         Of the features of a labelled array.
     preprocessing : tuple of RowPreprocessor, or None
         None before a fit.
-    filled : bool
-        Whether the means of all rows took the place of missing values.
+    filled : str
+        The policy by which all rows decided what was made of missing values, such as "mean"; empty for none.
     standardized : dict of JSON values, or None
         Digest of a given centre and scale.
     covariates : int
@@ -107,7 +108,7 @@ class Steps:
     view: View | None = None
     grid: Grid | None = None
     preprocessing: tuple[RowPreprocessor, ...] | None = None
-    filled: bool = False
+    filled: str = ""
     standardized: dict[str, object] | None = None
     covariates: int = 0
     counts: GeneMap | None = None
@@ -572,13 +573,15 @@ def check_policies(estimator: BaseEstimator) -> None:
     ------
     TypeError, ValueError
     """
-    gaps = "gaps" in estimator._traits.accepts
-    if estimator.nan_policy == "mean" and not gaps:
+    accepts = estimator._traits.accepts
+    taken = [one for one, trait in zip(INCOMPLETE, ("gaps", "pairs"), strict=True) if trait in accepts]
+    if (policy := estimator.nan_policy) in INCOMPLETE and policy not in taken:
+        which = "PCA, ApproximatePCA and RotatedPCA" if policy == "mean" else "PCA"
         raise ValueError(
-            f'nan_policy = "mean" is for PCA, ApproximatePCA and RotatedPCA, not for {type(estimator).__name__}. Use '
-            f'"raise" or "omit", or fill in the missing values first.'
+            f'nan_policy = "{policy}" is for {which}, not for {type(estimator).__name__}. Use "raise" or "omit", or '
+            f"fill in the missing values first."
         )
-    check_choice("nan_policy", estimator.nan_policy, ("raise", "omit", *["mean"] * gaps))
+    check_choice("nan_policy", policy, ("raise", "omit", *taken))
     check_filling(estimator)
     whiten = getattr(estimator, "whiten", False)
     if not isinstance(whiten, bool | np.bool_ | Whitening):
@@ -596,9 +599,9 @@ def check_filling(estimator: BaseEstimator) -> None:
     ValueError
     """
     preprocess = getattr(estimator, "preprocess", None)
-    if estimator.nan_policy == "mean" and preprocess is not None:
+    if estimator.nan_policy in INCOMPLETE and preprocess is not None:
         raise ValueError(
-            f'nan_policy = "mean" is about missing values in the columns of X, but preprocess = {preprocess!r} is a '
+            f'nan_policy = "{estimator.nan_policy}" is about missing values in the columns of X, but preprocess = {preprocess!r} is a '
             f'function of complete rows. Preprocess the rows before the fit, or use nan_policy="omit".'
         )
 

@@ -57,7 +57,7 @@ from bigpca.estimators.shared.outputs import (
 from bigpca.estimators.shared.results import Result, Traits, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMixin
 from bigpca.estimators.shared.tables import Tables
-from bigpca.passes.reading.blocks import CountedRows
+from bigpca.passes.reading.blocks import INCOMPLETE, CountedRows
 from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, Stored, preprocessors
 from bigpca.passes.rows import Rows
 from bigpca.passes.speed import speed_with
@@ -646,7 +646,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
         tags.transformer_tags.preserves_dtype = ["float64", "float32"]
-        tags.input_tags.allow_nan = self.nan_policy in ("omit", "mean")
+        tags.input_tags.allow_nan = self.nan_policy in ("omit", *INCOMPLETE)
         tags.input_tags.sparse = True
         tags.target_tags.required = "labels" in self._traits.accepts
         return tags

@@ -1,17 +1,24 @@
-"""What there is in each column of rows with missing values: its weight, and the mean; and the reads that found it."""
+"""What there is in each column of rows with missing values: its weight, and the mean; and the reads that found it.
+
+And the moments of what there is in each pair of columns.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from bigpca.arrays import Vector, sum_of, unpack_upper
 from bigpca.costs import BlockForm, Work
 from bigpca.engine.planning import PassCost
+from bigpca.errors import listed
 from bigpca.forms import cached_rows
-from bigpca.passes.accumulators.base import Accumulator, kept
+from bigpca.host import HOST, Gram
+from bigpca.passes.accumulators.base import Accumulator, Weighted, WeightSums, add_weights, kept
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block
 
 
@@ -84,6 +91,90 @@ class ObservedColumns(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(0, 4.0 * self.n_features)
+
+
+@dataclass
+class ObservedPairs(Weighted, Accumulator):
+    """Products of columns over the rows that have both, and the weight of these rows.
+
+    All rows are about the means of what is there, which an earlier read found and which are the shift of this one. So
+    states are added, and their products need no correction.
+
+    Attributes
+    ----------
+    n_features, count, weight_sums
+        As of :class:`bigpca.passes.accumulators.moments.Moments`.
+    mean : ndarray of shape (d,), float64
+        That shift.
+    packed, pairs : ndarray of shape (packed_size(d),), float64
+        Upper triangles, as :func:`bigpca.arrays.packed_strips` lays them out.
+    """
+
+    tag: ClassVar[str] = "ObservedPairs"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights", "nan"})
+
+    n_features: int
+    count: int = kept(default=0)
+    weight_sums: WeightSums = kept(default=None)
+    mean: Vector = kept("n_features")
+    packed: Vector = kept("n_features", square=True)
+    pairs: Vector = kept("n_features", square=True)
+    _grams: tuple[Gram, Gram] | None = field(default=None, repr=False)
+
+    def update(self, block: Block) -> None:
+        if self._grams is None:
+            self._grams, self.mean = (HOST.gram(self.n_features), HOST.gram(self.n_features)), block.shift
+        self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
+        self.count += block.count
+        values = np.asarray(block.values)
+        there = ~np.isnan(values)
+        products, pairs = self._grams
+        values = np.where(there, values, 0).astype(np.float64, copy=False)
+        self.packed = products.add(self.packed, values, block.weights)
+        self.pairs = pairs.add(self.pairs, there.astype(values.dtype), block.weights)
+
+    def close(self) -> None:
+        if self._grams is not None:
+            products, pairs = self._grams
+            self.packed, self.pairs, self._grams = products.close(self.packed), pairs.close(self.pairs), None
+
+    def merge(self, other: ObservedPairs) -> ObservedPairs:
+        if not other.count or not self.count:
+            return self if self.count else other
+        sums = add_weights(self.count, self.weight_sums, other.count, other.weight_sums)
+        packed, pairs = sum_of(self.packed, other.packed), sum_of(self.pairs, other.pairs)
+        return replace(self, count=self.count + other.count, weight_sums=sums, packed=packed, pairs=pairs)
+
+    @property
+    def moments(self) -> Moments:
+        """The moments of rows as if all pairs were there: each product over the share of its pair (Lounici 2014).
+
+        NOTE: Lounici divides by the product of the shares of both columns, which is that of the pair only if gaps are
+        independent. The shares of the pairs are right for any gaps that do not depend on the values, such as those of
+        a sensor that all its columns share.
+
+        Raises
+        ------
+        ValueError
+            For pairs of columns that no row has.
+        """
+        # Below the diagonal, the packed strips hold no products and no weights.
+        packed = self.weight * self.packed
+        np.divide(packed, self.pairs, out=packed, where=self.pairs > 0)
+        unseen = np.argwhere(np.triu(unpack_upper(self.pairs, self.n_features) == 0))
+        if len(unseen):
+            raise ValueError(
+                f"{len(unseen)} pairs of columns are in no row together, such as {listed(unseen[0])}, so their "
+                "covariance is not known. Leave such columns out by bp.open(source, columns=...), or use "
+                'nan_policy="mean".'
+            )
+        precision = float(np.finfo(np.float64).eps)
+        return Moments(self.n_features, self.count, self.mean, self.weight_sums, packed=packed, precision=precision)
+
+    def cost(self, rows: BlockForm) -> Work:
+        # Both products, a copy of the rows, and what is there.
+        d = self.n_features
+        return Work(4 * 8 * d * d + 3 * 8 * d * rows.rows, 2.0 * d * (d + 1))
 
 
 @dataclass(frozen=True)

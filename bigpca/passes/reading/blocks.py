@@ -22,12 +22,14 @@ PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to th
 PRECISE = np.dtype(np.float64)
 
 
+# Policies by which a fit uses incomplete rows, and transform projects them. All rows decide what is made of a gap.
+INCOMPLETE = ("mean", "pairwise")
 NEITHER = (
     'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", reject that), '
     'nan_policy="mean" to fill in the means of the columns for NaN (PCA and ApproximatePCA)'
 )
 FITS_ONLY = (
-    'With nan_policy="mean" a fit fills in NaN, but no infinities, and transform takes incomplete rows; whatever else '
+    'With nan_policy="mean" (and "pairwise") a fit takes NaN, but no infinities, and so does transform; whatever else '
     'reads rows takes complete ones. Set nan_policy="omit" to leave those rows out'
 )
 
@@ -259,9 +261,9 @@ def prepare_block(
     shift : ndarray of shape (d,), in the dtype of the block, or None for zeros
     owned : bool
         Whether ``values`` may be overwritten.
-    nan_policy : {"raise", "omit", "mean"}
+    nan_policy : {"raise", "omit", "mean", "pairwise"}
         "omit" leaves out rows with NaN or infinities. "raise" rejects both, and so does "mean", whose rows were filled
-        as they were read.
+        as they were read; "pairwise" keeps NaN.
     where : str
         Name of the block in errors.
     numbers : ndarray of shape (rows,), int64, or None
@@ -314,7 +316,7 @@ def non_finite(
     error = NonFiniteError(
         f"{what} in {counted(len(rows), 'row')} of {where}: row{'s'[: len(rows) != 1]} {shown}; the first is {first}. "
         f"Finite values were expected; masked entries are treated as NaN. "
-        f"{FITS_ONLY if nan_policy == 'mean' else NEITHER}, or repair the data."
+        f"{FITS_ONLY if nan_policy in INCOMPLETE else NEITHER}, or repair the data."
     )
     error.columns = tuple(columns.tolist())
     return error

@@ -153,7 +153,7 @@ class Preparing:
             where=where,
             find_largest=self.searched and plain,
             numbers=numbers,
-            keep_nan=self.keeps_nan and plain,
+            keep_nan=self.keeps_nan,
             dtype=self.dtype,
         )
 

@@ -119,14 +119,17 @@ class Limits(StoredMap, NumberedMap):
 
 @dataclass
 class ColumnFill(StoredMap):
-    """What replaces missing values: the mean of each column, once the read that finds it is done.
+    """What replaces missing values, or is subtracted beside them: the mean of each column, once a read has found it.
 
     Attributes
     ----------
     means : ndarray of shape (d,), or None before that read
+    leaves : bool
+        Whether NaN stay in the rows, for states that take what is there: these are about the means.
     """
 
     means: Vector | None = None
+    leaves: bool = False
 
     def apply(self, rows: Values, where: str) -> Values:
         """Return the filled rows, in float64."""
@@ -139,7 +142,7 @@ class ColumnFill(StoredMap):
     def _filled(self, rows: Values, *, owned: bool) -> Values:
         if self.means is None:
             raise RuntimeError("rows were read before the means that replace missing values were known")
-        return fill(rows, self.means, owned=owned)
+        return rows.astype(np.float64, copy=not owned) if self.leaves else fill(rows, self.means, owned=owned)
 
     def output_dtype(self, dtype: DType) -> DType:
         """Float64: see :func:`fill`."""

@@ -1,4 +1,4 @@
-"""Rows with missing values: the fit of the filled matrix in one more read, and scores by what is there."""
+"""Rows with missing values: the fit of the filled matrix or of pairs that are there, and scores by what is there."""
 
 import warnings
 from pathlib import Path
@@ -78,13 +78,14 @@ def test_labelled_arrays_lose_columns_without_values_and_the_others_are_filled()
 
 
 @quiet
+@pytest.mark.parametrize("policy", ["mean", "pairwise"])
 @pytest.mark.parametrize("read", [1, 2])
 def test_a_fit_that_is_stopped_in_either_read_resumes_to_the_same_bits(
-    read: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    read: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     monkeypatch.setattr(layout, "MIN_GROUPS", 5)
-    rows, events, make = stored(tmp_path, HOLED, (10, D)), [], lambda: bp.PCA(K, nan_policy="mean")  # type: ignore[var-annotated]
+    rows, events, make = stored(tmp_path, HOLED, (10, D)), [], lambda: bp.PCA(K, nan_policy=policy)  # type: ignore[var-annotated]
 
     def stop(event: Event) -> None:
         events.append(event)
@@ -182,6 +183,105 @@ def test_rows_that_do_not_determine_their_scores_are_told_once() -> None:
     np.testing.assert_allclose((t @ model.components_ + model.mean_)[:, :2], few[:, :2])
 
 
+def of_pairs(rows: Any, weights: Any = None) -> Any:
+    """Return the means, and the covariance of each pair of columns about them, over the rows that have both."""
+    w = np.ones(len(rows)) if weights is None else weights
+    there = ~np.isnan(rows)
+    means = w @ np.where(there, rows, 0) / (w @ there)
+    values, weighted = np.where(there, rows - means, 0), there * w[:, None]
+    return means, values.T @ (weighted * values) / (weighted.T @ there) * w.sum() / (w.sum() - 1)
+
+
+PAIRED: dict[str, Any] = {
+    "in memory": lambda rows, folder: rows,
+    "lazy": lambda rows, folder: da.from_array(rows, chunks=(50, 4)),
+    "of another layout": lambda rows, folder: np.asfortranarray(rows),
+    "big-endian": lambda rows, folder: rows.astype(">f8"),
+    "sparse": lambda rows, folder: csr_array(np.where(rows > 5, rows, np.where(np.isnan(rows), rows, 0))),
+    "batches": lambda rows, folder: bp.from_batches([rows[:50], rows[50:]], shape=rows.shape),
+    "a store": lambda rows, folder: stored(folder, rows, (10, D)),
+    "filled lazily": lambda rows, folder: bp.open(np.where(np.isnan(rows), -9, rows), missing_value=-9),
+}
+
+
+@quiet
+@pytest.mark.parametrize("given", PAIRED)
+def test_pairwise_divides_each_product_by_the_share_of_the_rows_that_have_both_columns(
+    given: str, tmp_path: Path
+) -> None:
+    rows = PAIRED[given](HOLED + 1e3 * (given != "sparse"), tmp_path)
+    model = bp.PCA(D, nan_policy="pairwise")
+    plan, whole = model.plan(rows), rows.toarray() if given == "sparse" else HOLED + 1e3
+    means, C = of_pairs(whole)
+    model.fit(rows)
+    values = np.linalg.eigvalsh(C)[::-1]
+    rtol = 1e-5 if given == "filled lazily" else 1e-9
+    np.testing.assert_allclose(model.mean_, means, rtol=1e-7 if given == "filled lazily" else 1e-12)
+    np.testing.assert_allclose(model.explained_variance_, np.maximum(values, 0), rtol=rtol, atol=rtol * values[0])
+    assert model.total_variance_ == pytest.approx(np.trace(C), rel=rtol)
+    assert model.solver_ == "covariance"
+    assert plan.passes == model.provenance_.reads == 2
+
+
+@quiet
+@pytest.mark.parametrize(
+    ("made", "map_"),
+    [
+        ({"center": False}, lambda rows: (rows, 0.0)),
+        ({"center": np.arange(D) * 1.0}, lambda rows: (rows - np.arange(D), 0.0)),
+        ({"scale": np.arange(1.0, D + 1)}, lambda rows: (rows / np.arange(1, D + 1), None)),
+        ({"scale": True}, lambda rows: (rows / np.sqrt(np.diag(of_pairs(rows)[1]) * (N - 1) / N), None)),
+    ],
+)
+def test_pairs_are_centred_and_scaled_as_complete_rows(made: Any, map_: Any) -> None:
+    rows, centre = map_(HOLED)
+    means, C = of_pairs(rows)
+    if centre is not None:
+        C = C + N / (N - 1) * np.outer(means, means)
+    found = bp.PCA(K, nan_policy="pairwise", **made).fit(HOLED)
+    np.testing.assert_allclose(found.explained_variance_, np.linalg.eigvalsh(C)[: -K - 1 : -1], rtol=1e-10)
+
+
+@quiet
+def test_weights_repeat_the_rows_whose_pairs_are_summed(tmp_path: Path) -> None:
+    rows = np.where((WEIGHTS == 0)[:, None], np.nan, HOLED)
+    model = bp.PCA(K, nan_policy="pairwise").fit(rows, sample_weight=WEIGHTS)
+    truth = bp.PCA(K, nan_policy="pairwise").fit(np.repeat(HOLED, WEIGHTS, axis=0))
+    np.testing.assert_allclose(model.explained_variance_, truth.explained_variance_, rtol=1e-12)
+    np.testing.assert_allclose(model.transform(HOLED), truth.transform(HOLED), rtol=0, atol=1e-9)
+    model.save(tmp_path / "model")
+    assert bp.load(tmp_path / "model").transform(HOLED).tobytes() == model.transform(HOLED).tobytes()
+
+
+@quiet
+@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
+def test_pairs_have_the_first_eigenvalue_of_complete_rows_where_means_shrink_it(share: float) -> None:
+    rng = np.random.default_rng(3)
+    rows = rng.standard_normal((3000, 40)) * np.arange(1, 41) ** -0.5 @ np.linalg.qr(rng.standard_normal((40, 40)))[0]
+    alike = np.repeat(rng.random((3000, 10)) < share, 4, axis=1)  # such as the columns of one sensor
+    whole = bp.PCA(1).fit(rows).explained_variance_[0]
+    for gaps in (rng.random(rows.shape) < share, alike):
+        holed = np.where(gaps, np.nan, rows)
+        found = [bp.PCA(1, nan_policy=one).fit(holed).explained_variance_[0] / whole for one in ("pairwise", "mean")]
+        assert found[0] == pytest.approx(1, abs=0.05)
+        assert found[1] < 1 - 1.4 * share + 0.3 * share**2
+
+
+def test_negative_eigenvalues_of_pairs_are_told_and_kept(tmp_path: Path) -> None:
+    rows = np.where(np.random.default_rng(1).random((40, D)) < 0.5, np.nan, X[:40])
+    lowest = np.linalg.eigvalsh(of_pairs(rows)[1])[0]
+    with pytest.warns(ApproximationWarning, match=f"the smallest is {lowest:.3g}"):
+        model = bp.PCA(D, nan_policy="pairwise").fit(rows)
+    assert model.negative_eigenvalue_ == pytest.approx(lowest, rel=1e-9)
+    assert model.explained_variance_ratio_.sum() > 1  # of a total in which negative ones count
+    assert model.noise_variance_ == 0
+    model.save(tmp_path / "model")
+    assert bp.load(tmp_path / "model").negative_eigenvalue_ == model.negative_eigenvalue_
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert bp.PCA(D, nan_policy="pairwise").fit(X).negative_eigenvalue_ == 0
+
+
 def rejected_by(method: str) -> Any:
     return lambda: getattr(bp.PCA(K).fit(X).set_params(nan_policy="mean"), method)(HOLED)
 
@@ -203,6 +303,18 @@ def rejected_by(method: str) -> Any:
          "merge needs statistics to which rows can be added"),
         (lambda: bp.PCA(K, nan_policy="mean").fit(bp.from_batches(iter([X]), shape=(N, D))), ValueError,
          'takes up to 2 reads, the first for the means .* ApproximatePCA .with nan_policy="omit".'),
+        (lambda: bp.PCA(K, solver="krylov", nan_policy="pairwise").fit(unreadable(N, D)), ValueError,
+         'solver = "krylov" multiplies whole rows'),
+        (lambda: bp.PCA(bp.rules.ParallelAnalysis(null="signflip"), nan_policy="pairwise").fit(unreadable(N, D)),
+         ValueError, "with flipped signs, which are not available here"),
+        (lambda: bp.PCA(K, nan_policy="pairwise").fit(unreadable(N, D), groups=np.arange(N)), ValueError,
+         "nan_policy = 'pairwise' cannot be used with groups"),
+        (lambda: bp.PCA(K, nan_policy="pairwise", preprocess=bp.rows.L2()).fit(unreadable(N, D)), ValueError,
+         "a function of complete rows"),
+        (lambda: bp.PCA(K, nan_policy="pairwise").fit(np.where(np.eye(2).repeat(9, 0)[:, [0, 0, 1]], np.nan, X[:18, :3])),
+         ValueError, "2 pairs of columns are in no row together, such as 0, 2"),
+        (lambda: bp.PCA(K, nan_policy="pairwise").fit(np.where(HOLES, np.inf, X)), NonFiniteError, "were expected"),
+        (lambda: bp.merge(*(bp.PCA(K, nan_policy="pairwise").fit(X),) * 2), ValueError, "what is summed is about the"),
         *((rejected_by(method), NonFiniteError, 'nan_policy="omit" gives such rows NaN')
           for method in ("spe", "hotelling_t2", "mahalanobis", "score_samples", "contributions")),
         (rejected_by("top_outliers"), NonFiniteError, "whatever else reads rows takes complete ones"),

@@ -19,7 +19,7 @@ from scipy.sparse import csr_array
 
 import bigpca
 from bigpca import csr, kernels
-from bigpca.arrays import mirror_upper, packed_diagonal
+from bigpca.arrays import mirror_upper, packed_diagonal, unpack_upper
 from bigpca.costs import BlockForm
 from bigpca.forms import DENSE
 from bigpca.passes.accumulators.base import Accumulator, joined, update_all
@@ -39,7 +39,7 @@ from bigpca.passes.accumulators.moments import (
     WithinFactor,
     WithinProduct,
 )
-from bigpca.passes.accumulators.observed_columns import ObservedColumns
+from bigpca.passes.accumulators.observed_columns import ObservedColumns, ObservedPairs
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
@@ -162,7 +162,8 @@ def with_holes(X: Array) -> Array:
 
 def holed_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
     """Fold rows with NaN and weights, as a fold does that counts what is there."""
-    state, shift = at_work(template, start, stop), None
+    state = at_work(template, start, stop)
+    shift = X.mean(0, "f8").astype(X.dtype) if isinstance(template, ObservedPairs) else None  # of an earlier read
     for a, b in pairwise([start, *cuts, stop]):
         present = np.flatnonzero(WEIGHTS[a:b] > 0) + a
         if len(present):
@@ -182,6 +183,12 @@ def _observed(X: Array) -> list[Array]:
     means = np.divide((there * values).sum(0), weights, out=np.zeros(D), where=weights > 0)
     share = 1 - weights.sum() / (WEIGHTS.sum() * D)
     return [np.array([(WEIGHTS > 0).sum(), WEIGHTS.sum(), 1]), weights, means, np.array(share)]
+
+
+def _of_pairs(X: Array) -> list[Array]:
+    shift = X.mean(0, "f8").astype(X.dtype)
+    there, values = ~HOLES * WEIGHTS[:, None], np.where(HOLES, 0, (X - shift).astype("f8"))
+    return [shift.astype("f8"), np.triu(values.T @ (there * values)), np.triu(there.T @ ~HOLES)]
 
 
 def sparse_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
@@ -629,6 +636,14 @@ CASES = [
         N,
         lambda s: [s.totals, s.weights, s.means, np.array(s.missing_share)],
         _observed,
+    ),
+    Case(
+        "ObservedPairs",
+        lambda: ObservedPairs(D),
+        holed_state,
+        N,
+        lambda s: [s.mean, np.triu(unpack_upper(s.packed, D)), np.triu(unpack_upper(s.pairs, D))],
+        _of_pairs,
     ),
     Case(
         "LeftProduct",
