@@ -601,8 +601,9 @@ def check_filling(estimator: BaseEstimator) -> None:
     preprocess = getattr(estimator, "preprocess", None)
     if estimator.nan_policy in INCOMPLETE and preprocess is not None:
         raise ValueError(
-            f'nan_policy = "{estimator.nan_policy}" is about missing values in the columns of X, but preprocess = {preprocess!r} is a '
-            f'function of complete rows. Preprocess the rows before the fit, or use nan_policy="omit".'
+            f'nan_policy = "{estimator.nan_policy}" is about missing values in the columns of X, but preprocess = '
+            f"{preprocess!r} is a function of complete rows. Preprocess the rows before the fit, or use "
+            'nan_policy="omit".'
         )
 
 

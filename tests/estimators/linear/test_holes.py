@@ -23,6 +23,7 @@ HOLES = RNG.random((N, D)) < 0.15
 HOLES[7], HOLES[8, 2:] = True, True  # no value, and fewer than components
 HOLED = np.where(HOLES, np.nan, X)
 WEIGHTS = RNG.integers(0, 4, N)
+APART = np.eye(2).repeat(9, 0)[:, [0, 0, 1]]
 quiet = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 
 
@@ -311,8 +312,8 @@ def rejected_by(method: str) -> Any:
          "nan_policy = 'pairwise' cannot be used with groups"),
         (lambda: bp.PCA(K, nan_policy="pairwise", preprocess=bp.rows.L2()).fit(unreadable(N, D)), ValueError,
          "a function of complete rows"),
-        (lambda: bp.PCA(K, nan_policy="pairwise").fit(np.where(np.eye(2).repeat(9, 0)[:, [0, 0, 1]], np.nan, X[:18, :3])),
-         ValueError, "2 pairs of columns are in no row together, such as 0, 2"),
+        (lambda: bp.PCA(K, nan_policy="pairwise").fit(np.where(APART, np.nan, X[:18, :3])), ValueError,
+         "2 pairs of columns are in no row together, such as 0, 2"),
         (lambda: bp.PCA(K, nan_policy="pairwise").fit(np.where(HOLES, np.inf, X)), NonFiniteError, "were expected"),
         (lambda: bp.merge(*(bp.PCA(K, nan_policy="pairwise").fit(X),) * 2), ValueError, "what is summed is about the"),
         *((rejected_by(method), NonFiniteError, 'nan_policy="omit" gives such rows NaN')
