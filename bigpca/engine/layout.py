@@ -2,7 +2,7 @@
 
 The same store therefore gives the same bits wherever it is folded:
 
-- a *read* is a run of whole row chunks, about 64 MiB, or one larger chunk;
+- a *read* is a run of whole row chunks, of 16 to 64 MiB, or one larger chunk;
 - a *slab* is multiplied at a time: a read, or a slice of a larger one; its products have a number of *strips*, which
   threads without a group take;
 - a *group* is read by one task and folded into one state;
@@ -25,6 +25,8 @@ SLAB_BYTES = 64 * MIB
 WIDE_SLAB_BYTES = 32 * MIB  # for rows over 64 KiB, whose states are already large
 SLAB_ROWS = 8192  # enough rows that a d x d addition per slab takes little time compared with the product
 MIN_SLAB_BYTES = 4 * MIB
+READ_BYTES = 16 * MIB  # of a read of several chunks: groups of any size then hold the same, as a thread has two reads
+READ_ROWS = 1024  # at least, so that products take no longer: their sums go over several slabs
 GROUP_BYTES = 256 * MIB
 MAX_GROUPS = 4096  # of at least GROUP_BYTES; beyond, groups grow to LARGE_GROUP_BYTES before there are more of them
 LARGE_GROUP_BYTES = 1024 * MIB
@@ -97,10 +99,15 @@ def plan_layout(
     wanted = max(wanted, min(MOST_GROUPS, total // max(LARGE_GROUP_BYTES, 8 * state_bytes)))
     wanted = max(1, min(wanted, total // MIN_GROUP_BYTES))
     # Consecutive chunks are joined; empty ones are dropped, and larger ones kept whole.
-    largest, share = max(row_chunks, default=0), -(-n_rows // wanted)
+    largest, share, most_rows = max(row_chunks, default=0), -(-n_rows // wanted), slab_rows
+    if work is not None and cut.strips:
+        most_rows = min(slab_rows, max(READ_ROWS, READ_BYTES // row_bytes))
     if work is not None and share > largest > 0:
         share = round(share / largest) * largest  # rounded down, 1.9 chunks would make nearly twice as many groups
-    joined = coalesce(row_chunks, 1, min(slab_rows, max(1, share))) if n_rows else ()
+        if share > (read := max(1, most_rows // largest) * largest) and cut.strips:
+            share = round(share / read) * read  # groups of as many reads
+            wanted = -(-n_rows // share)
+    joined = coalesce(row_chunks, 1, min(most_rows, max(1, share))) if n_rows else ()
     reads = tuple(pairwise([0, *np.cumsum(joined, dtype=np.int64).tolist()]))
     if wanted <= len(reads) < 2 * wanted and 2 * row_bytes * max(joined) > SLAB_BYTES:
         wanted = max(1, len(reads) // 2)

@@ -90,6 +90,17 @@ def test_every_read_keeps_32_threads_busy(mib: int, d: int) -> None:
     assert kinds == {one for one in public if isinstance(one, type) and hasattr(one, "fit")}
 
 
+@pytest.mark.parametrize("name", ["covariance", "Fisher", "CCA", "MinimumNoiseFraction"])
+def test_more_rows_are_cut_into_more_groups_that_take_no_more_memory(name: str) -> None:
+    peaks = []
+    for n in (131_072, 524_288):
+        X = bp.open(zarr.zeros((n, 2048), chunks=(1024, 2048), dtype="f4"))
+        with dask.config.set(scheduler="threads", num_workers=2):
+            model, *given = FITS[name](X, np.zeros((n, 16), "f4"), (np.arange(n) % 10).astype("u1"))
+            peaks.append(model.plan(*given).process_bytes)
+    assert peaks[1] <= 1.1 * peaks[0]
+
+
 @pytest.mark.parametrize(("chunk", "least"), [(2000, 6.5), (100, 60)])
 def test_idle_threads_multiply_pairs_of_slabs_of_a_dot_matrix_and_read_later_rows(chunk: int, least: float) -> None:
     X = bp.open(zarr.zeros((2000, 26_214), chunks=(chunk, 26_214), dtype="f4"))
