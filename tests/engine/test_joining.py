@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import threading
 import venv
 import warnings
 from collections.abc import Callable, Iterator
@@ -37,7 +38,7 @@ from tests.faults.kit import start, wait_until
 from tests.passes.kit import bits, folded, logged, moments_of, normal, write_store
 
 N, D = 2000, 16
-PACKAGE, ROOT = Path(bp.__file__).parent, str(Path(__file__).parents[3])
+PACKAGE, ROOT = Path(bp.__file__).parent, str(Path(__file__).parents[2])
 pytestmark = pytest.mark.usefixtures("small_groups")
 
 
@@ -296,6 +297,24 @@ def fold_planned(X: da.Array, peak: int, **options: Any) -> Any:
     return folded(Rows.of(X), Moments(D), run, name="moments").state
 
 
+@contextmanager
+def opened_when(gate: Path, condition: Callable[[], object]) -> Iterator[None]:
+    """Make the file that reads wait for as soon as a condition is true, or when it was never true."""
+
+    def wait() -> None:
+        try:
+            wait_until(condition, 120)
+        finally:
+            gate.touch()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        yield
+    finally:
+        thread.join()
+
+
 @pytest.mark.cluster
 def test_workers_that_join_are_asked_once_and_what_they_lack_is_rejected_before_a_run_and_reported_within_it(
     store: Path, empty: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -327,9 +346,10 @@ def test_workers_that_join_are_asked_once_and_what_they_lack_is_rejected_before_
             with pytest.raises(MemoryBudgetError, match=large):
                 fold_planned(X, 2 << 30)
         with Client(empty.scheduler.address, set_as_default=False) as client, client.as_current():
-            slow = logged(store, tmp_path / "log", delay=0.05)
+            gate = tmp_path / "gate"  # its last rows are read when the worker that joined has answered
+            slow = logged(store, tmp_path / "log", gate=str(gate), gate_row=N - 500)
             small = r"left of its memory limit of 400\.0 MiB .*: it joined during the run and may be killed"
-            with pytest.warns(UserWarning, match=small) as told:
+            with pytest.warns(UserWarning, match=small) as told, opened_when(gate, lambda: told):
                 assert bits(fold_planned(slow, 200 << 20, progress=join)) == expected
             assert len(told) == 1
             where = bp.PCA(2, solver="covariance").plan(X).resources.where
