@@ -55,6 +55,7 @@ def transform(
     keys: str | None = None,
     statistics: str | None = None,
     dtype: str | None = None,
+    shrinkage: str | None = None,
     references: list[str] | None = None,
     overwrite: bool = False,
 ) -> None:
@@ -72,6 +73,8 @@ def transform(
         Write these statistics of each row instead of scores: t2,spe,mahalanobis.
     dtype : DTYPE
         Store the scores as float16, float32 or float64.
+    shrinkage : RULE
+        Correct the scores of new rows, where rows of the fit were few beside columns: oadp or factor.
 
     Examples
     --------
@@ -79,8 +82,9 @@ def transform(
     bigpca transform new.npy --model model.zarr --statistics t2,spe --scores judged.parquet
     """
     names = None if statistics is None else [name.strip() for name in statistics.split(",")]
-    if names is not None and dtype is not None:
-        raise typer.BadParameter("statistics are written as float64. Leave out --dtype.")
+    if names is not None and (dtype is not None or shrinkage is not None):
+        option = "--shrinkage" if dtype is None else "--dtype"
+        raise typer.BadParameter(f"statistics are written as float64, from plain scores. Leave out {option}.")
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         import bigpca
         from bigpca.data.keys import row_keys
@@ -94,7 +98,7 @@ def transform(
             data = open_sources(source, reading)
             output.show({"data": described(source, data)})
             own, stamp = None if keys is None else row_keys(keys), rows_stamp(data, data.shape[0])
-            given = ["transform", fitted._digest(), reading.arguments, own, names, dtype]
+            given = ["transform", fitted._digest(), reading.arguments, own, names, dtype, shrinkage]
             fingerprint = fingerprint_of(fitted, stamp, given)
             made = not overwrite and made_at(scores, fingerprint) is not None
             if not made:
@@ -108,7 +112,7 @@ def transform(
                     output.show({"kept": KEPT.format(scores)})
                     written = bigpca.open(scores)
                 elif names is None:
-                    written = fitted.transform(data, dtype=dtype, **to)
+                    written = fitted.transform(data, dtype=dtype, shrinkage=shrinkage, **to)
                 else:
                     written = fitted.statistics(data, names, **to)
         seconds = time.monotonic() - start

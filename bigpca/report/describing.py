@@ -66,6 +66,7 @@ from bigpca.storage.files import public, read_regular
 NARROW = 0.1  # width of bounds, relative to the lower end, that does not matter for most uses
 DOMINATING = 0.5  # of the variance
 MAX_OMITTED = 0.1  # of the rows
+UNSHRUNK = 0.95  # least factor of scores of new rows that does not matter for most uses
 NO_WEIGHT = 1e-7  # relative to the largest weight of a component
 THUMBNAIL = 72  # pixels of the longer side
 MAX_PICTURE_BYTES = 32 * 2**20
@@ -87,7 +88,7 @@ def lights_of(model: Any, weights: Weights | None) -> tuple[Light, ...]:
     """Return the checks of a fitted model; ``weights`` are its components as weights of features, if it has any."""
     inner = fitted(model)
     of_columns = (*_dominated(weights, column_shares(model)), _unused(weights))
-    return (_converged(inner), _bounds(inner), _flat(inner), *of_columns, _omitted(inner))
+    return (_converged(inner), _bounds(inner), _flat(inner), *of_columns, _omitted(inner), *_shrunk(inner))
 
 
 def classified(model: Any, X: Input, y: Input) -> tuple[Light, Table]:
@@ -247,6 +248,19 @@ def _omitted(model: Any) -> Light:
         return Light(name, Verdict.PASS, text)
     text += f" ({percent(share)}): they hold NaN or infinity" if omitted else ""
     return Light(name, Verdict.FAIL if share > MAX_OMITTED else Verdict.WARNING, text)
+
+
+def _shrunk(model: Any) -> tuple[Light, ...]:
+    """Compare scores of new rows with those of rows of the fit, where these were fewer than the columns."""
+    factors = getattr(model, "shrinkage_factors_", None)
+    if factors is None or int(model.n_samples_) >= int(model.n_features_in_):
+        return ()
+    text = (
+        f"their scores are {factors.min():.2f} to {factors.max():.2f} of those of rows of the fit (shrinkage_factors_)"
+    )
+    if factors.min() >= UNSHRUNK:
+        return (Light("new rows", Verdict.PASS, text),)
+    return (Light("new rows", Verdict.WARNING, f'{text}. Use transform(X, shrinkage="factor") or "oadp" for new rows'),)
 
 
 @dataclass(frozen=True, eq=False)

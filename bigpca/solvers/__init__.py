@@ -22,6 +22,7 @@
   covariances.
 - ``rotation``  Rotations of loadings to simple structure: varimax, quartimax and promax.
 - ``components``  How many components: from ``n_components`` and a spectrum, whole or partial, to k.
+- ``shrinkage``  Scores of new rows beside those of the fit, where rows are few beside columns.
 - ``scaling``  Scales of columns and of scores: rules that users give instead of True or a vector.
 
 Each file reads like its source, which the docstrings name down to the equation; departures from it are marked NOTE.

@@ -290,6 +290,20 @@ def whole_spectrum(S: Matrix) -> tuple[Vector, Matrix]:
     return values[::-1], V[:, ::-1]
 
 
+def all_eigenvalues(S: Matrix, threads: int | None = None) -> Vector:
+    """Return all eigenvalues, descending, of a symmetric S (d, d) whose upper triangle is filled.
+
+    The lower triangle is the workspace; the upper one, and with it what a solve finds in it, stays as it is.
+    """
+    diagonal = S.diagonal().copy()
+    mirror_upper(S)
+    with blas_threads(threads, 4 / 3 * len(S) ** 3):
+        # LAPACK's upper triangle of the transpose, in Fortran order, is the lower one of S.
+        values = eigh(S.T, lower=False, eigvals_only=True, overwrite_a=True, check_finite=False)
+    np.fill_diagonal(S, diagonal)
+    return np.asarray(np.maximum(values[::-1], 0.0))
+
+
 def top_eigenvalues(S: Any, k: int) -> Vector:
     """Return the k largest eigenvalues of a symmetric S >= 0 (d, d), descending; on its device, if it is on one."""
     if isinstance(S, np.ndarray):

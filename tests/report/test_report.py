@@ -241,6 +241,14 @@ CHECKS: dict[str, tuple[Any, np.ndarray, str, Verdict | None, str]] = {
         Verdict.FAIL,
         "2 of 2 eigenvalues are outside of their bounds",
     ),
+    "shrunk": (bp.PCA(2), NOISE[:30].T[:20], "new rows", Verdict.WARNING, r"are 0\.\d\d to 0\.\d\d of"),
+    "not shrunk": (
+        bp.PCA(2),
+        np.tile(X[:10, :2], (1, 9)) + 0.01 * NOISE[:10, :1],
+        "new rows",
+        Verdict.PASS,
+        "of those of rows",
+    ),
     "balanced": (bp.PCA(4), X, "columns", Verdict.PASS, "none dominates: feature 0 has"),
     "dominated": (bp.PCA(4), _scaled(1000), "columns", Verdict.WARNING, "feature 0 has 100 % of the variance"),
     "scaled": (bp.PCA(4, scale=True), _scaled(1000), "columns", Verdict.PASS, "none dominates"),
@@ -277,7 +285,8 @@ def test_a_check_passes_or_not_with_the_number_that_decides(
     own = weights(model) if hasattr(fitted(model), "components_") else None
     found = {light.name: light for light in lights_of(model, own)}
     of_columns = ["columns"] if "columns" in found else []  # the others are always there
-    assert list(found) == ["converged", "bounds", "spectrum", *of_columns, "constant columns", "rows omitted"]
+    of_new = ["new rows"] if "new rows" in found else []
+    assert list(found) == ["converged", "bounds", "spectrum", *of_columns, "constant columns", "rows omitted", *of_new]
     if verdict is None:  # the model does not keep the number
         assert name not in found
         return

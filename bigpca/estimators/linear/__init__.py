@@ -4,6 +4,7 @@
   ``approximate_pca`` also has its one read with a sketch, and what leads from its product to components
 - ``model``         ``LinearModel``: scores, densities, axes, rows that are added, files
 - ``monitoring``    ``RowStatistics``, its base: T2, SPE, distances, contributions, outliers, and their limits
+- ``shrinkage``     scores of new rows corrected where rows of the fit are few beside columns
 - ``maps``          row maps of fitted models: scores, reconstructions, likelihoods; rows with missing values; the
   parameters ``center`` and ``scale``
 - ``choosing``      which solver: all applicable fits, compared by cost; parallel analysis, whose reads come before

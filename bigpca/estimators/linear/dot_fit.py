@@ -19,7 +19,15 @@ from bigpca.arrays import DType, Matrix, Vector
 from bigpca.engine.jobs import PassState
 from bigpca.engine.planning import Layout, SolveCost
 from bigpca.engine.run import Run
-from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, check_enough_rows, linear_bytes
+from bigpca.estimators.linear.spectrum import (
+    WHOLE,
+    PCAFit,
+    PCAResult,
+    Settings,
+    check_enough_rows,
+    linear_bytes,
+    shrinkage_of,
+)
 from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale, joined, lost_squares
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.moments import ColumnMoments
@@ -34,9 +42,17 @@ from bigpca.passes.panels import (
 from bigpca.passes.reading.row_maps import Affine, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import check_total, counted, resolve_components
-from bigpca.solvers.eigh import complete_orthonormal, eigh_bytes, fix_signs, numerical_rank, top_eigenpairs
+from bigpca.solvers.eigh import (
+    all_eigenvalues,
+    complete_orthonormal,
+    eigh_bytes,
+    fix_signs,
+    numerical_rank,
+    top_eigenpairs,
+)
 
 FEW = 8  # times as many columns as sparse rows, from which on their dot matrix is offered
+MUCH = 11  # times as many columns as rows, from which on all eigenvalues cost a tenth of the products at most
 
 
 @dataclass(frozen=True)
@@ -52,6 +68,8 @@ class DotSpectrum:
         Column means and sums of squared deviations; empty until a read has computed them.
     centring_error : float or None
         Bound of the relative error of the total by the centring of sparse rows.
+    shrinkage : tuple of k floats, or None
+        As of :class:`bigpca.estimators.linear.spectrum.PCAResult`.
     """
 
     variances: Vector
@@ -60,6 +78,7 @@ class DotSpectrum:
     mean: Vector
     squares: Vector
     centring_error: float | None = None
+    shrinkage: tuple[float, ...] | None = None
 
 
 def solve_dot_state(
@@ -93,6 +112,7 @@ def solve_dot_state(
                 f"variance has a relative error of up to {centred:.1e}, over {MAX_CENTRING_ERROR:.0e}. Subtract a "
                 "constant from columns that are far from 0, leave these out, or pass dense rows."
             )
+    whole = all_eigenvalues(G, settings.threads) if n <= WHOLE or MUCH * n <= n_features else None
     values, vectors = top_eigenpairs(G, settings.wanted(n, n_features), threads=settings.threads)
     values[values < rounding] = 0.0
     values /= weight - 1  # of Z Z' / (n - 1), whose non-zero ones are those of the covariance Z'Z / (n - 1)
@@ -100,7 +120,8 @@ def solve_dot_state(
     mean = squares = np.empty(0)
     if isinstance(part, DotSum):
         mean, squares = joined(part.means), joined(part.squares)
-    return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares, centred)
+    shrinkage = shrinkage_of(whole, k, weight - settings.center)
+    return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares, centred, shrinkage)
 
 
 def components_read(rows: Rows, k: int, layout: Layout, dtype: DType | None = None) -> ColumnRead[ColumnProducts]:
@@ -381,5 +402,6 @@ def dot_spectrum(
         total,
         weight_sums=rows.counted.sums,
         centring_error_=dot.centring_error,
+        shrinkage=dot.shrinkage,
         roundings=rows.roundings,
     )

@@ -181,7 +181,7 @@ class Projection(LinearRowMap):
         if self.limits is not None:
             self.limits.check(rows, where)
 
-    def _complete(self, rows: Array, scores: Array) -> Integers:
+    def complete(self, rows: Array, scores: Array) -> Integers:
         """Write the scores of rows with NaN, by least squares on the columns that are there, and return rows of NaN.
 
         Whitening divides what least squares finds. Rows with infinities keep NaN.
@@ -224,7 +224,7 @@ class Projection(LinearRowMap):
             scores = self.device.projected(rows, mean, axes.T.astype(mean.dtype)).astype(dtype, copy=False)
             # What rounding took from the mean, at the precision of the scores: it is the same for every row.
             scores += ((mean - self.mean) @ axes.T).astype(dtype)
-        empty = self._complete(rows, scores) if self.nan_policy in INCOMPLETE else None
+        empty = self.complete(rows, scores) if self.nan_policy in INCOMPLETE else None
         settled = self._settled(rows, scores, where)
         if empty is not None:
             settled[empty] = np.nan

@@ -560,21 +560,13 @@ class StatisticsMap(Float64Map):
         within, outside = self._weights()
         self.projection.check_limits(rows, where)
         with np.errstate(invalid="ignore", over="ignore"):
-            for start, scores, squares in self._parts(rows, residuals=bool(outside.any())):
+            for start, scores, squares in scored(self.projection, rows, residuals=bool(outside.any())):
                 out = found[start : start + len(scores)]
                 np.matmul(scores.astype(np.float64) ** 2, within, out=out)
                 if squares is not None:
                     out += np.outer(squares, outside)
         settle_non_finite(rows, found, where, self.projection.nan_policy, "statistics")
         return found
-
-    def _parts(self, rows: Array, *, residuals: bool) -> Iterator[tuple[int, Array, Vector | None]]:
-        """Yield (first row, scores (b, k), squared residuals (b,) if asked for) of parts of the rows."""
-        k, d = self.projection.components.shape
-        mean, rest, inverse, axes = _standardization(self.projection, self.projection.dtype_of(rows.dtype))
-        parts = self.projection.device.scored(rows, mean, axes, rest, inverse, residuals=residuals and k < d)
-        for start, scores, squares in parts:
-            yield start, scores, _no_residuals(scores) if residuals and k == d else squares
 
     def _weights(self) -> tuple[NDArray[np.float64], Vector]:
         """Return the weights of squared scores (k, m), and of squared residuals (m,)."""
@@ -649,6 +641,15 @@ class Contributions(RowMap):
         k, strip = len(self.variances), HOST.centred_rows(rows, d, itemsize)
         copies = k * d * (2 * itemsize + 8)
         return rows * d * (itemsize + 1) + (strip + 4) * d * itemsize + copies + strip * k * itemsize, 0
+
+
+def scored(projection: Projection, rows: Array, *, residuals: bool) -> Iterator[tuple[int, Array, Vector | None]]:
+    """Yield (first row, scores (b, k), squared residuals (b,) if asked for) of parts of the rows."""
+    k, d = projection.components.shape
+    mean, rest, inverse, axes = _standardization(projection, projection.dtype_of(rows.dtype))
+    parts = projection.device.scored(rows, mean, axes, rest, inverse, residuals=residuals and k < d)
+    for start, scores, squares in parts:
+        yield start, scores, _no_residuals(scores) if residuals and k == d else squares
 
 
 def _standardization(projection: Projection, dtype: DType) -> tuple[Array, Array | None, Array | None, Array]:

@@ -50,6 +50,7 @@ from bigpca.solvers.eigh import (
     NOISE,
     ROUNDED,
     TOLD,
+    all_eigenvalues,
     fix_signs,
     noise_edge,
     numerical_rank,
@@ -58,9 +59,12 @@ from bigpca.solvers.eigh import (
     top_eigenpairs,
 )
 from bigpca.solvers.indefinite import negative_eigenvalue
+from bigpca.solvers.shrinkage import shrinkage_factors
 
 if TYPE_CHECKING:
     from bigpca.solvers.moments import Scatter
+
+WHOLE = 1024  # rows or columns of a matrix whose other eigenvalues cost little beside its leading pairs
 
 
 @dataclass(frozen=True)
@@ -239,6 +243,8 @@ class PCAResult(SummedRows, Certified):
         Of what covariates left of the columns, from a second read.
     negative_eigenvalue_ : float or None
         Of the covariance from pairs that are there; None of all others.
+    shrinkage : tuple of k floats, or None
+        Of the components, from all eigenvalues; None where a fit finds only some.
     """
 
     none_is_known: ClassVar[frozenset[str]] = frozenset({"scale_"})
@@ -255,6 +261,7 @@ class PCAResult(SummedRows, Certified):
     regression: Regression | None = stored(of=Regression, default=None)
     left: Moments | None = stored(of=lambda held, name: Moments(held.size("d")), default=None)
     negative_eigenvalue_: float | None = stored(of=float, most=0, default=None)
+    shrinkage: tuple[float, ...] | None = stored(of=tuple, least=0, most=1, default=None)
 
     solve_error_ = of_part("regression", "error")
     covariate_coef_ = of_part("regression", "coef")
@@ -369,11 +376,12 @@ def solve_moments(
     """
     summed = whole_moments(sums)
     moments = summed.here()
-    joint, before, regression = moments, None, None
+    joint, before, regression, effects = moments, None, None, 0
     check_enough_rows(moments.count, omitted, sums=moments.weight_sums)
     if settings.covariates:
         before = joint.squares[: -settings.covariates]
         moments, regression = without_covariates(joint, settings, again)
+        effects = regression.rank
     n, d, weight = moments.count, moments.n_features, moments.weight
     centred = moments.centring_error if settings.center or settings.scale else None
     keep = sums.state_bytes <= settings.keep_state_bytes
@@ -394,6 +402,7 @@ def solve_moments(
         whole = mirror_upper(S) if isinstance(S, np.ndarray) else namespace_of(S).fetch(S)
         lowest = negative_eigenvalue(whole, 0.0, threads=settings.threads) or 0.0
         del whole
+    spectrum = all_eigenvalues(S, settings.threads) if n <= d <= WHOLE and isinstance(S, np.ndarray) else None
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
     rule, errors = by_name(settings.n_components), None
     if isinstance(rule, CrossValidated) and isinstance(sums, FoldStates):
@@ -432,9 +441,15 @@ def solve_moments(
         centring_error_=centred,
         regression=regression,
         left=moments if keep and again is not None else None,
+        shrinkage=shrinkage_of(spectrum, k, weight - settings.center - effects),
         roundings=settings.roundings,
         negative_eigenvalue_=lowest,
     )
+
+
+def shrinkage_of(whole: Vector | None, k: int, freedom: float) -> tuple[float, ...] | None:
+    """Return the shrinkage of k components from all eigenvalues, if these are known."""
+    return None if whole is None else tuple(shrinkage_factors(whole[:k], whole[k:], freedom).tolist())
 
 
 def held_out_errors(

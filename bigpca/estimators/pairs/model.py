@@ -645,6 +645,7 @@ class PairModel(SumsModel[PairResult]):
         keys: Input | None = None,
         dtype: DTypeLike | None = None,
         covariates: Input | None = None,
+        shrinkage: str | None = None,
     ) -> Lazy:
         """Return the scores of X (n, k); with Y, a tuple of those of X and of Y. Lazy if the rows are lazy.
 
@@ -659,6 +660,8 @@ class PairModel(SumsModel[PairResult]):
             Dtype of the scores.
         covariates : array-like, Dask array, path and so on, of shape (n, r), default None
             Covariates of these rows, if X was not opened with them. Only for a model of rows with covariates.
+        shrinkage : default None
+            Only for PCA.
 
         Returns
         -------
@@ -672,8 +675,9 @@ class PairModel(SumsModel[PairResult]):
         check_is_fitted(self)
         of_y = None if Y is None else self._scores_of_y(X, Y, covariates)
         scores = super().transform(
-            X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, covariates=covariates
-        )
+            X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, covariates=covariates,
+            shrinkage=shrinkage,
+        )  # fmt: skip
         return scores if Y is None else (scores, of_y)
 
     def _scores_of_y(self, X: Input, Y: Input, covariates: Input | None) -> Lazy:

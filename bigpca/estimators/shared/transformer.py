@@ -32,7 +32,7 @@ from bigpca.data.views import View
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
 from bigpca.engine.planning import Plan
-from bigpca.errors import ShortTraceback, closest, warn_approximation
+from bigpca.errors import ShortTraceback, an, closest, warn_approximation
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed, unfitted
 from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, as_fitted, is_lazy, note_flattened, open_rows
@@ -212,6 +212,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         _traits             the class of the result, the prefix of names, and what fits take beside rows
         _fit                the parameters checked, and the fit planned: a ``Fit``, which nothing reads yet
         _row_map            the map of rows that ``transform`` applies
+        _shrunk_map         the same with scores that are corrected for shrinkage, if the class knows it
         _made               the result of what the fit returned, if that is not the record itself
         _warn               warnings of a new result
         _restored           the result from a file, with what only the class knows of it
@@ -276,6 +277,13 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
     @abstractmethod
     def _row_map(self) -> RowMap:
         """Return the row map that ``transform`` applies."""
+
+    def _shrunk_map(self, shrinkage: str) -> RowMap:
+        """Return the row map to scores that are corrected for shrinkage; a hook for models that know it."""
+        raise TypeError(
+            f"shrinkage = {shrinkage!r} corrects the scores of PCA, but the model is {an(type(self).__name__)}. Leave "
+            "it out."
+        )
 
     def _restored(self, held: Held) -> Found:
         """Return the record that a file holds; KeyError, TypeError or ValueError if it is invalid."""
@@ -415,6 +423,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         keys: Input | None = None,
         dtype: DTypeLike | None = None,
         covariates: Input | None = None,
+        shrinkage: str | None = None,
     ) -> Lazy:
         """Map X (n, d) row by row: lazily and with the same row chunks if X is lazy, otherwise immediately.
 
@@ -439,6 +448,11 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             it cannot hold are rejected.
         covariates : array-like, Dask array, path and so on, of shape (n, q), default None
             Covariates of these rows, if X was not opened with them. Only for a model of rows with covariates.
+        shrinkage : {"oadp", "factor"}, default None
+            Of PCA, for rows that were not fitted, where rows of the fit were few beside columns and new rows project
+            too near the mean. "oadp": the scores of a fit with this row as one more, the noisier the row the larger.
+            "factor": scores divided by ``shrinkage_factors_``, among rows of the fit like this one. For rows of the fit
+            both are wrong; ``inverse_transform`` takes uncorrected scores.
 
         Returns
         -------
@@ -464,7 +478,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         names = () if out is None else tuple(map(str, self.get_feature_names_out()))
         to = Destination(out, overwrite, progress, keys, names)
         with ShortTraceback():
-            f, width = self._row_map(), self._result.width
+            f, width = self._row_map() if shrinkage is None else self._shrunk_map(shrinkage), self._result.width
             if dtype is not None:
                 f = Stored(f, Copy(check_float(dtype)))
             rows = open_like(self, X, covariates)

@@ -15,6 +15,7 @@ from obstore.store import MemoryStore
 import bigpca as bp
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Sketching
 from bigpca.estimators.linear.monitoring import Contributions, StatisticsMap
+from bigpca.estimators.linear.shrinkage import AugmentedScores
 from bigpca.estimators.supervised.discriminants import ClassDistance
 from bigpca.estimators.supervised.scored_pca import Selected
 from bigpca.passes.project import plan_writing
@@ -37,6 +38,7 @@ MAPS: dict[str, RowMap] = {
     "likelihood": LogLikelihood(PLAIN, np.ones(K), 0.5),
     "statistics": StatisticsMap(PLAIN, np.ones(K), 0.5, ("t2", "spe")),
     "contributions": Contributions(PLAIN, np.ones(K), "t2"),
+    "corrected": AugmentedScores(Projection(ONES, 2 * ONES, AXES[:9]), np.ones(9)),
     "class distance": ClassDistance(ONES, np.ones((D, D)), np.ones((30, D)), 0.0),
     "reconstruction": Reconstruction(np.ones(K), np.ones(K), AXES.T.copy(), np.ones(D)),
     "gaussian": Sketching(Gaussian(K)),

@@ -118,7 +118,11 @@ def results(name: str, lazily: bool) -> Iterator[tuple[str, str]]:
     model = make().fit(given, *beside, **named)
     yield from numbers(model, name)
     for attribute in dir(type(model)):
-        if attribute.endswith("_") and not attribute.startswith(("_", "provenance")) and hasattr(model, attribute):
+        if (
+            attribute.endswith("_")
+            and not attribute.startswith(("_", "provenance", "shrinkage"))
+            and hasattr(model, attribute)
+        ):
             yield from numbers(getattr(model, attribute), f"{name}: {attribute}")
     scores = model.transform(given[:300])
     yield from numbers(np.asarray(scores), f"{name}: scores")
