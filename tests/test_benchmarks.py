@@ -444,3 +444,11 @@ def test_places_reads_and_fits_the_same_bits_from_a_store(ran: Ran, monkeypatch:
     row = last_line(ran("places.py", *size))
     assert row["fitting"]["same bits"]
     assert row["listing requests"] == 1
+
+
+def test_shrinkage_compares_corrections_with_both_truths(ran: Ran) -> None:
+    said = ran("shrinkage.py", "--rows", 40, "--columns", 500, "--new", 5).splitlines()
+    rows = {line[:32].strip(): line[41:].split() for line in said[2:]}
+    assert len(rows) == 14
+    refit = np.array(rows["equal noise"], float)[1:6:2]  # errors without correction, by OADP and by factors
+    assert refit[1:].max() < 0.5 * refit[0]

@@ -150,6 +150,20 @@ def test_transform_writes_statistics_in_place_of_scores(store: Path) -> None:
     assert "but this model is a SketchTransformer" in failed["error"]["message"]
 
 
+def test_transform_corrects_scores_for_shrinkage(store: Path) -> None:
+    model = bp.PCA(2).fit(bp.open(store))
+    model.save("model.zarr")
+    assert run_json("transform", store, "--shrinkage", "oadp", "--scores", "s.zarr")["exit_code"] == 0
+    expected = model.transform(bp.open(store), shrinkage="oadp").compute()
+    np.testing.assert_allclose(bp.open("s.zarr").compute(), expected, rtol=1e-5)
+    assert run("transform", store, "--shrinkage", "factor", "--scores", "s.zarr").exit_code == 5  # other scores
+    both = run("transform", store, "--shrinkage", "oadp", "--statistics", "spe", "--scores", "q.zarr")
+    assert "Leave out --shrinkage" in both.output
+    bp.FactorAnalysis(2).fit(bp.open(store)).save("factors.zarr")
+    failed = run_json("transform", store, "--model", "factors.zarr", "--shrinkage", "oadp", "--scores", "q.zarr")
+    assert "corrects the scores of PCA, but the model is a FactorAnalysis" in failed["error"]["message"]
+
+
 def test_scores_with_keys_become_a_table_and_info_shows_how_they_were_made(store: Path) -> None:
     run("fit", store, "-k", 2)
     keys = [f"image {i}" for i in range(ROWS)]

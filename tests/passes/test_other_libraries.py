@@ -505,7 +505,10 @@ def test_scores_and_statistics_are_those_of_numpy(name: str, scale: bool, tmp_pa
     models[1].fit(X[:, :20])
     for model in models:
         expected, statistics = model.transform(X[:, :20]), model.statistics(X[:, :20])
+        corrected = model.transform(X[:, :20], shrinkage="oadp")
         with bp.config(arithmetic=name):
+            again = model.transform(X[:, :20], shrinkage="oadp")
+            np.testing.assert_allclose(again, corrected, rtol=2e-5, atol=2e-5 * np.nanmax(np.abs(corrected)))
             found = model.transform(X[:, :20])
             np.testing.assert_allclose(model.statistics(X[:, :20]), statistics, rtol=2e-5, atol=1e-9)
             stored = model.transform(X[:, :20], out=tmp_path / f"{len(found[0])}.zarr").compute()

@@ -53,7 +53,8 @@ def shrunk_map(model: BaseEstimator, shrinkage: str) -> RowMap:
     """
     check_is_fitted(model)
     check_choice("shrinkage", shrinkage, SHRINKAGE)
-    factors, plain, found = model.shrinkage_factors_, model._row_map(), model._result
+    factors, found = model.shrinkage_factors_, model._result
+    plain: Projection = model._row_map()
     if weak := np.flatnonzero(factors < WEAK).tolist():
         warn_approximation(
             f"{len(weak)} of {len(factors)} components, the first of them number {weak[0]}, have a shrinkage factor "
