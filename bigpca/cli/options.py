@@ -109,6 +109,26 @@ def parse_fill(text: str) -> float | None:
         raise typer.BadParameter(f"{text!r} is neither none nor a number, such as -32767.") from None
 
 
+def parse_codes(text: str) -> Any:
+    """Parse codes of missing values: of all columns, or each with its column.
+
+    >>> parse_codes("-1"), parse_codes("-1,-9"), parse_codes("age=99,age=999,bmi=-1")
+    ([-1], [-1, -9], {'age': [99, 999], 'bmi': [-1]})
+    """
+    columns: dict[str | int, list[Any]] = {}
+    try:
+        for part in text.split(","):
+            name, _, code = part.strip().rpartition("=")
+            columns.setdefault(int(name) if name.isdecimal() else name, []).append(number_of(code))
+    except ValueError:
+        columns.clear()
+    if not columns or (len(columns) > 1 and "" in columns):
+        raise typer.BadParameter(
+            f"{text!r} is not a code such as -1, codes such as -1,-9, or age=99,bmi=-1 of columns."
+        )
+    return columns.get("", columns)
+
+
 def parse_axis(text: str) -> tuple[str, slice | list[int] | int]:
     """Parse the positions or the size of an axis of a pattern.
 
@@ -248,8 +268,8 @@ class SourceOptions:
         Positions on an axis of the pattern: t=1: is all but the first (repeatable).
     columns : POSITIONS
         The columns to use: 0:512, or 3,1,7, or names.
-    missing_value : NUMBER
-        The code of missing values, such as -1.
+    missing_value : CODES
+        The codes of missing values: -1, or -1,-9, or age=99,bmi=-1 for single columns.
     fill : none|NUMBER
         For netCDF: treat every stored number as a value (none), or all but this one.
     repeats : warn|keep
@@ -263,7 +283,7 @@ class SourceOptions:
     reduce: str | None = None
     axis: list[str] | None = None
     columns: str | None = None
-    missing_value: float | None = None
+    missing_value: str | None = None
     fill: str | None = None
     repeats: str = "warn"
 
@@ -272,8 +292,7 @@ class SourceOptions:
         """The arguments of :func:`bigpca.open`."""
         axes = dict(parse_axis(one) for one in self.axis or ())
         columns = None if self.columns is None else parse_positions(self.columns)
-        code = self.missing_value
-        coded = {} if code is None else {"missing_value": int(code) if code.is_integer() else code}
+        coded = {} if self.missing_value is None else {"missing_value": parse_codes(self.missing_value)}
         filled = {} if self.fill is None else {"fill": parse_fill(self.fill)}
         dims = None if self.sample_dims is None else self.sample_dims.split(",")
         what = {
@@ -295,7 +314,7 @@ class SourceOptions:
             value = getattr(self, field.name)
             given = [] if value == field.default else value if isinstance(value, list) else [value]
             for one in given:
-                words += [f"--{field.name.replace('_', '-')}", f"{one:g}" if isinstance(one, float) else str(one)]
+                words += [f"--{field.name.replace('_', '-')}", str(one)]
         return words
 
 

@@ -10,7 +10,7 @@ imported only where a DataArray is made, so that models with a grid are read wit
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -23,6 +23,7 @@ import bigpca.dask_array as da
 from bigpca.arrays import FILLS, unmasked
 from bigpca.data.checks import check_decoded, note_rounded, numbers_of
 from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign, table_schema
+from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.views import View, carried
 from bigpca.errors import brief, check_choice, closest, warn_caller
 
@@ -67,6 +68,8 @@ class Grid:
         The places, in C order, that are columns: the others have no values. None for all.
     why : {"nan", "masked"}
         Why the other places are left out: they are NaN in every row, or a mask excludes them.
+    missing : MissingCodes
+        Values that mean that there is none.
     """
 
     dims: tuple[str, ...]
@@ -77,6 +80,7 @@ class Grid:
     attrs: Mapping[str, Any]
     kept: NDArray[np.int64] | None = None
     why: str = "nan"
+    missing: MissingCodes = NO_CODES
 
     @property
     def width(self) -> int:
@@ -214,8 +218,11 @@ class Grid:
 
 
 def kept_view(grid: Grid) -> View | None:
-    """Return the view of all places of a grid that are its columns, for the same reason as in the fit; None for all."""
-    return None if grid.kept is None else View((grid.width,), columns=grid.kept, absent=grid.why)
+    """Return the view of all places of a grid that are its columns, as in the fit; None for all as they are."""
+    missing = grid.missing.on(grid.width, None)
+    if grid.kept is None:
+        return View((grid.width,), pattern=RowPattern(missing=missing), missing=missing) if missing else None
+    return View((grid.width,), columns=grid.kept, absent=grid.why, missing=missing)
 
 
 def check_mask(dtype: np.dtype[Any]) -> None:
@@ -239,8 +246,12 @@ def masked_places(mask: ArrayLike, sizes: tuple[int, ...]) -> NDArray[np.int64]:
     ValueError
         For another shape, and where none is True.
     """
+    check_mask(np.asanyarray(mask).dtype)
     given = unmasked(np.asanyarray(mask))
-    check_mask(given.dtype)
+    if given.dtype.kind != "b":
+        raise TypeError(
+            "mask is a masked array with masked entries; True or False was expected. Pass mask.filled(False)."
+        )
     if given.shape not in (sizes, (math.prod(sizes),)):
         raise ValueError(f"mask has the shape {given.shape}, but a sample has {sizes}. Pass one of that shape.")
     places = np.flatnonzero(given).astype(np.int64)
@@ -442,6 +453,7 @@ def grid_to_stored(grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
         "attrs": _plain(grid.attrs),
         "coords": coords,
         **({} if grid.why == "nan" else {"why": grid.why}),
+        **({"missing": grid.missing.to_json()} if grid.missing else {}),
     }, arrays
 
 
@@ -483,7 +495,8 @@ def grid_from_stored(values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
         coords[str(one["name"])] = Coordinate(own, found.reshape([shape[dim] for dim in own]), one["attrs"], levels)
     kept = arrays.get("kept")
     grid = Grid(dims, sizes, coords, tuple(map(str, values["samples"])), values["name"], values["attrs"], kept)
-    grid = replace(grid, why=values.get("why", grid.why))
+    codes = MissingCodes.from_json(values.get("missing"))
+    grid = replace(grid, why=values.get("why", grid.why), missing=codes)
     check_choice("why", grid.why, ("nan", "masked"))
     if kept is not None and not (len(kept) and kept[0] >= 0 and kept[-1] < grid.width and (np.diff(kept) > 0).all()):
         raise ValueError("the columns of its grid are not positions in the grid, in order")
@@ -550,18 +563,18 @@ def _is_plain(value: Any) -> bool:
     )
 
 
-def check_field(X: Any, fill: str | None = "default", code: float | None = None) -> None:
+def check_field(X: Any, fill: str | None = "default", codes: Iterable[float] = ()) -> None:
     """Reject a DataArray whose attributes show that its values are still encoded; see :func:`check_decoded`."""
     decoded = [one for name in FILLS if name in X.encoding for one in numbers_of(X.encoding[name])]
     missing = "bigpca.open(field.where(field != {code}), fill=None), or bigpca.open(field, fill=None)"
     remedy = 'Open it without mask_and_scale=False, or take xr.decode_cf(ds)["x"]'
-    check_decoded(X.attrs, f"the DataArray {X.name!r}", remedy, fill, {code, *decoded}, missing)
+    check_decoded(X.attrs, f"the DataArray {X.name!r}", remedy, fill, {*codes, *decoded}, missing)
 
 
-def lazy_table(X: Any, fill: str | None = "default", code: float | None = None) -> Any:
+def lazy_table(X: Any, fill: str | None = "default", codes: Iterable[float] = ()) -> Any:
     """Return the array behind a labelled table, without computing it; other arguments are returned unchanged.
 
-    ``fill`` and ``code`` are those of :func:`check_field`.
+    ``fill`` and ``codes`` are those of :func:`check_field`.
 
     Raises
     ------
@@ -571,7 +584,7 @@ def lazy_table(X: Any, fill: str | None = "default", code: float | None = None) 
         For columns of a Dask DataFrame that do not hold numbers.
     """
     if is_labelled(X):
-        check_field(X, fill, code)
+        check_field(X, fill, codes)
         return X.data if X.chunks is not None or is_held(X) else X.chunk({X.dims[0]: "auto"}).data
     return _frame_rows(X) if is_dask_frame(X) else X
 
@@ -581,12 +594,12 @@ def is_held(X: Any) -> bool:
     return is_labelled(X) and X.chunks is None and bool(not X.ndim or X.variable._in_memory)
 
 
-def sample_rows(X: Any, count: int, fill: str | None, code: float | None) -> Any:
+def sample_rows(X: Any, count: int, fill: str | None, codes: Iterable[float]) -> Any:
     """Return the values of a DataArray with its first ``count`` dimensions, those of the samples, as one.
 
     Lazily, unless that is a view of the memory.
     """
-    values = lazy_table(X, fill, code)
+    values = lazy_table(X, fill, codes)
     if count == 1:
         return values
     n, rest = math.prod(values.shape[:count]), values.shape[count:]

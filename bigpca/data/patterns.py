@@ -12,16 +12,17 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import unmasked
-from bigpca.errors import an, brief, check_choice, closest
+from bigpca.errors import an, brief, check_choice, closest, counted
 
 Taken: TypeAlias = slice | NDArray[np.int64]
 GEM_MIN = 1e-6  # of the values that are pooled by their generalised mean
+WORD = "missing_value"
 STRIP_BYTES = 2**20  # of samples in float64: they stay in a core's cache
 SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
 AXES = re.compile(r"\(([^()]*)\)|([^\s()]+|\S)")  # joined by brackets, or alone
@@ -189,6 +190,172 @@ Axes: TypeAlias = tuple[tuple[str, ...], ...]  # of one side of a pattern: names
 
 
 @dataclass(frozen=True)
+class MissingCodes:
+    """Stored values that mean that there is none: in all columns, or in some; none is false.
+
+    Attributes
+    ----------
+    codes : tuple of (number, None or tuple of int or str)
+        A code, and the columns of a sample in which it is one: positions or, as a user wrote them, names; None for all.
+    length : int or None
+        Of a sample, because an array has an entry for each column.
+    """
+
+    codes: tuple[tuple[int | float, tuple[int, ...] | tuple[str, ...] | None], ...] = ()
+    length: int | None = None
+
+    @classmethod
+    def of(cls, given: Any) -> MissingCodes:
+        """Return what a user wrote: a number, several in a sequence, an array of one a column, or a mapping of columns.
+
+        Codes themselves are returned as they are.
+
+        Raises
+        ------
+        TypeError, ValueError
+
+        Examples
+        --------
+        >>> [str(MissingCodes.of(one)) for one in (-1, (-9, np.float32(-1.0)), {"age": [99, 999], "bmi": -1})]
+        ['-1', '-9 and -1', '99 (in 1 column) and 999 (in 1 column) and -1 (in 1 column)']
+        """
+        if given is None or isinstance(given, cls):
+            return given or NO_CODES
+        length, columns = None, given
+        if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iuf":  # NaN where there is none
+            length, columns = len(given), {i: one for i, one in enumerate(given.tolist()) if one == one}
+        if hasattr(columns, "items"):  # also a Series
+            pairs = [(code, key) for key, codes in columns.items() for code in _codes(codes)]
+            if len({isinstance(key, str) for _, key in pairs}) > 1 or not all(
+                isinstance(key, str | Integral) for _, key in pairs
+            ):
+                raise TypeError(f"missing_value has the columns {brief([key for _, key in pairs])}. Name all, or none.")
+            found: dict[int | float, list[Any]] = {}
+            for code, key in pairs:
+                found.setdefault(code, []).append(key if isinstance(key, str) else int(key))
+            return cls(tuple((code, tuple(dict.fromkeys(keys))) for code, keys in found.items()), length)
+        return cls(tuple((code, None) for code in dict.fromkeys(_codes(given))))
+
+    def __bool__(self) -> bool:
+        return bool(self.codes)
+
+    @property
+    def everywhere(self) -> set[int | float]:
+        """The codes of all columns."""
+        return {code for code, columns in self.codes if columns is None}
+
+    def on(self, size: int, names: NDArray[np.object_] | None) -> MissingCodes:
+        """Return the same with positions in samples of a size, whose columns have names, if they have any.
+
+        Raises
+        ------
+        ValueError
+            For names and positions that do not exist, and arrays of another length.
+        """
+        if self.length not in (None, size):
+            raise ValueError(
+                f"missing_value has {self.length} entries, but a sample {size} columns. Give one for each."
+            )
+        return MissingCodes(
+            tuple(
+                (
+                    code,
+                    None if columns is None else tuple(cast("Any", Positions(columns).on(size, WORD, names)).tolist()),
+                )
+                for code, columns in self.codes
+            )
+        )
+
+    def at(self, columns: NDArray[np.int64] | None) -> MissingCodes:
+        """Return those of the chosen columns of a sample, by their places among these."""
+        if columns is None:
+            return self
+        place = {column: i for i, column in enumerate(columns.tolist())}
+        found = ((code, own and tuple(place[one] for one in own if one in place)) for code, own in self.codes)
+        return MissingCodes(tuple((code, own) for code, own in found if own != ()))
+
+    def placed(self, columns: NDArray[np.int64]) -> MissingCodes:
+        """Return those of samples in which the columns stand elsewhere; the reverse of :meth:`at`."""
+        places = columns.tolist()
+        return MissingCodes(tuple((code, own and tuple(places[i] for i in own)) for code, own in self.codes))
+
+    def check(self, dtype: np.dtype[Any]) -> None:
+        """Reject codes that values of a dtype cannot have; raises ValueError."""
+        if dtype.kind == "f":
+            return
+        low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        for code, _ in self.codes:
+            if code != int(code) or not low <= code <= high:
+                raise ValueError(
+                    f"missing_value = {code}, but the values are {dtype}, whole numbers from {low} to {high}, so none "
+                    "has this value. Pass the stored code."
+                )
+
+    def decoded(self, samples: NDArray[Any]) -> NDArray[Any]:
+        """Return samples (b, d) with NaN in place of codes, as floats that hold all other values."""
+        first, own = self.codes[0]
+        if len(self.codes) == 1 and own is None:
+            absent = samples == first
+        else:
+            absent = np.zeros(samples.shape, bool)
+            for code, columns in self.codes:
+                places: Any = slice(None) if columns is None else list(columns)
+                absent[:, places] |= samples[:, places] == code
+        return np.where(absent, self.dtype(samples.dtype).type(np.nan), samples)
+
+    @staticmethod
+    def dtype(stored: np.dtype[Any]) -> np.dtype[Any]:
+        """Return the dtype of decoded samples."""
+        return stored if stored.kind == "f" else np.result_type(stored, np.float32)
+
+    def constants(self, d: int) -> list[NDArray[np.float32]]:
+        """Return arrays with which rows of d columns are compared by other libraries: NaN where a code is none."""
+        made = []
+        for code, columns in self.codes:
+            places: Any = ... if columns is None else list(columns)
+            made.append(np.full(() if columns is None else d, np.nan, np.float32))
+            made[-1][places] = code
+        return made
+
+    def __str__(self) -> str:
+        parts = [
+            f"{code:g}" + ("" if columns is None else f" (in {counted(len(columns), 'column')})")
+            for code, columns in self.codes
+        ]
+        return " and ".join(parts)
+
+    def to_json(self) -> Any:
+        """Return JSON values: one code of all columns alone, else each with its columns."""
+        if len(self.codes) == 1 and self.codes[0][1] is None:
+            return self.codes[0][0]
+        return [[code, columns and list(columns)] for code, columns in self.codes]
+
+    @classmethod
+    def from_json(cls, values: Any) -> MissingCodes:
+        """Return what :meth:`to_json` gave."""
+        if not isinstance(values, list):
+            return cls.of(values)
+        return cls(tuple((_codes(code)[0], columns and tuple(map(int, columns))) for code, columns in values))
+
+
+NO_CODES = MissingCodes()
+
+
+def _codes(given: Any) -> list[int | float]:
+    """Return the codes of a number or a sequence of them; raises TypeError and ValueError for others."""
+    codes = list(given) if isinstance(given, list | tuple | set) else [given]
+    for code in codes or [given]:
+        if isinstance(code, bool | np.bool_) or not isinstance(code, Real):
+            raise TypeError(f"missing_value = {code!r} is {an(type(code).__name__)}, not a number such as -1.")
+        if not math.isfinite(code):
+            raise ValueError(
+                f"missing_value = {code} cannot be a code for missing values; a finite number was expected. NaN is "
+                "missing without a code."
+            )
+    return [int(code) if isinstance(code, Integral) else float(code) for code in codes]
+
+
+@dataclass(frozen=True)
 class RowPattern:
     """What is a row, as a user described it in :func:`bigpca.open`.
 
@@ -203,8 +370,8 @@ class RowPattern:
     taken : tuple of (name, Positions)
         Positions that are used, by axis.
     columns : Positions or None
-    missing : int, float or None
-        The stored value that means that there is none.
+    missing : MissingCodes
+        Stored values that mean that there is none.
     """
 
     text: str | None = None
@@ -212,7 +379,7 @@ class RowPattern:
     sizes: tuple[tuple[str, int], ...] = ()
     taken: tuple[tuple[str, Positions], ...] = ()
     columns: Positions | None = None
-    missing: float | None = None
+    missing: MissingCodes = NO_CODES
 
     @classmethod
     def of(
@@ -227,7 +394,7 @@ class RowPattern:
         """
         if reduce is not None:
             check_choice("reduce", reduce, RULES)
-        chosen, missing = None if columns is None else Positions.of(columns, "columns"), missing_code(missing)
+        chosen, missing = None if columns is None else Positions.of(columns, "columns"), MissingCodes.of(missing)
         if text is None:
             unknown = next(iter(axes), None)
             if unknown is not None:
@@ -253,22 +420,20 @@ class RowPattern:
             if size < 1:
                 raise ValueError(f"{name} = {size}; the size of an axis is at least 1. Positions are a list: [{size}].")
         taken = tuple((name, Positions.of(value, name)) for name, value in axes.items() if name not in sizes)
+        if len(missing.everywhere) < len(missing.codes):
+            raise ValueError(
+                f"missing_value has codes of single columns, but the pattern {text!r} makes other columns. Give codes "
+                "of all columns, or leave out pattern=."
+            )
         pattern = cls(text, reduce, tuple(sizes.items()), taken, chosen, missing=missing)
         pattern._check_pooling()
         return pattern
 
-    def masked(self, places: NDArray[np.int64], *, on_grid: bool = False) -> RowPattern:
-        """Return the same with the columns that a mask keeps.
-
-        Raises
-        ------
-        ValueError
-            Beside a pattern or columns, and ``on_grid`` beside a code of missing values.
-        """
-        if self != RowPattern(missing=None if on_grid else self.missing):
+    def masked(self, places: NDArray[np.int64]) -> RowPattern:
+        """Return the same with the columns that a mask keeps; raises ValueError beside a pattern or columns."""
+        if self != RowPattern(missing=self.missing):
             raise ValueError(
-                "a mask and a pattern, columns or (of a DataArray) a missing value were given. Give one: columns= and "
-                "the axes of a pattern take masks, and DataArray.where replaces values."
+                "a mask and a pattern or columns were given. Give one: columns= and the axes of a pattern take masks."
             )
         return replace(self, columns=Positions.of(places, "mask"))
 
@@ -307,7 +472,7 @@ class RowPattern:
             For samples of other dimensions or sizes.
         """
         if self.text is None:
-            return (math.prod(shape),)
+            return shape or (1,)
         left, _ = _sides(self.text)
         if len(left) - 1 != len(shape):
             raise ValueError(
@@ -357,10 +522,11 @@ class RowPattern:
             for name, size in zip(names, sizes, strict=True)
         )
 
-    @property
-    def axes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
-        """The axes that number the rows of a sample, and those that make the columns."""
-        left, (rows, columns) = _sides(self.text or "n d -> n d")
+    def axes(self, count: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return which of so many axes number the rows of a sample, and which make the columns."""
+        if self.text is None:
+            return (), tuple(range(count))
+        left, (rows, columns) = _sides(self.text)
         names = [name for group in left[1:] for name in group]
         return tuple(names.index(name) for name in rows[1:]), tuple(names.index(name) for name in columns)
 
@@ -369,7 +535,7 @@ class RowPattern:
         parts += [] if self.reduce is None else [f"{self.reduce} of {', '.join(self.pooled)}"]
         for name, one in (*self.taken, *([("columns", self.columns)] if self.columns is not None else ())):
             parts.append(f"{name} {one}")
-        parts += [] if self.missing is None else [f"{self.missing:g} is missing"]
+        parts += [f"{self.missing} is missing"] if self.missing else []
         return "; ".join(parts)
 
     def to_json(self) -> dict[str, Any]:
@@ -380,7 +546,7 @@ class RowPattern:
             "sizes": dict(self.sizes),
             "taken": {name: one.to_json() for name, one in self.taken},
             "columns": None if self.columns is None else self.columns.to_json(),
-            **({} if self.missing is None else {"missing": self.missing}),
+            **({"missing": self.missing.to_json()} if self.missing else {}),
         }
 
     @classmethod
@@ -393,43 +559,10 @@ class RowPattern:
             For values that it does not give.
         """
         axes = {**values["sizes"], **dict.fromkeys(values["taken"], slice(None))}
-        found = cls.of(values["pattern"], values["reduce"], None, axes, values.get("missing"))
+        found = cls.of(values["pattern"], values["reduce"], None, axes)
         taken = tuple((name, Positions.from_json(one)) for name, one in values["taken"].items())
         columns = None if values["columns"] is None else Positions.from_json(values["columns"])
-        return cls(found.text, found.reduce, found.sizes, taken, columns, found.missing)
-
-
-def missing_code(given: Any, dtype: np.dtype[Any] | None = None) -> float | None:
-    """Return the code of missing values, a number that values of the dtype can have; None for none.
-
-    Raises
-    ------
-    TypeError, ValueError
-
-    Examples
-    --------
-    >>> missing_code(-1, np.dtype("i1")), missing_code(np.float32(-9999.0)), missing_code(None)
-    (-1, -9999.0, None)
-    """
-    if given is None:
-        return None
-    if isinstance(given, bool | np.bool_) or not isinstance(given, Real):
-        raise TypeError(f"missing_value = {given!r} is {an(type(given).__name__)}, not a number such as -1.")
-    if not math.isfinite(given):
-        raise ValueError(
-            f"missing_value = {given} cannot be a code for missing values; a finite number was expected. NaN is "
-            "missing without a code."
-        )
-    code = int(given) if isinstance(given, Integral) else float(given)
-    if dtype is None or dtype.kind == "f":
-        return code
-    low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-    if code != int(code) or not low <= code <= high:
-        raise ValueError(
-            f"missing_value = {given}, but the values are {dtype}, whole numbers from {low} to {high}, so none has "
-            "this value. Pass the stored code."
-        )
-    return code
+        return cls(found.text, found.reduce, found.sizes, taken, columns, MissingCodes.from_json(values.get("missing")))
 
 
 @lru_cache(maxsize=64)

@@ -14,7 +14,7 @@ import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import ChainMap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import cached_property
@@ -547,10 +547,10 @@ class DerivedRows(Source):
         return sum(counts), max(flights)
 
 
-def stored_values(source: Source, fill: str | None, code: float | None = None) -> Source:
+def stored_values(source: Source, fill: str | None, codes: Iterable[float] = ()) -> Source:
     """Return the source of a file's array with what its attributes say of its numbers, unless ``fill`` is None.
 
-    ``code`` is the number of missing values that the caller named.
+    ``codes`` are the numbers of missing values that the caller named.
 
     Raises
     ------
@@ -567,7 +567,7 @@ def stored_values(source: Source, fill: str | None, code: float | None = None) -
     raw = "dask.array.from_zarr" if kind else "dask.array.from_array(h5py_dataset)"
     decode = f"xarray.open_dataset({source.path!r}, {kind}{inside}chunks={{}})[{name!r}], or " if name else ""
     remedy = f"Pass {decode}{raw} to use the stored numbers"  # xarray opens groups only
-    check_decoded(attributes, source.label, remedy, fill, (code,))
+    check_decoded(attributes, source.label, remedy, fill, codes)
     if MATLAB in attributes:
         raise ValueError(
             f"{source.label} was written by MATLAB 7.3, which reverses the axes: its rows appear as columns, in shape "

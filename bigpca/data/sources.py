@@ -7,7 +7,7 @@ import os
 import uuid
 import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -22,7 +22,7 @@ from bigpca.csr import SPARSE
 from bigpca.data import containers, views
 from bigpca.data.checks import ValidRange, check_dtype, check_shape, decoding, regular_chunks, row_width
 from bigpca.data.grids import (
-    Grid,
+    Labels,
     check_field,
     feature_names,
     kept_view,
@@ -31,7 +31,7 @@ from bigpca.data.grids import (
     masked_places,
     sample_rows,
 )
-from bigpca.data.patterns import RowPattern, missing_code
+from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.source import (
     Looks,
     MemoryRows,
@@ -161,7 +161,7 @@ def open(
     reduce: str | None = None,
     columns: slice | Sequence[int] | Sequence[str] | Array | None = None,
     keys: str | None = None,
-    missing_value: float | None = None,
+    missing_value: float | Sequence[float] | Mapping[Any, Any] | Array | None = None,
     fill: str | float | None = "default",
     mask: ArrayLike | None = None,
     repeats: str = "warn",
@@ -209,9 +209,10 @@ def open(
     keys : str, optional
         The column of a table in files (CSV, Parquet, Arrow) that names the rows, and is not a feature. By default an
         index that pandas wrote, if it has a name or holds strings. Labels, weights and scores are joined by it.
-    missing_value : int or float, optional
-        The code of missing values, such as -1 in genotypes: it becomes NaN as rows are read, in float32 for integers of
-        up to 16 bits and in float64 for others. By default there is none.
+    missing_value : number, list of numbers, array, mapping or Series, optional
+        The code of missing values, such as -1 in genotypes, or a list of codes. An array has one code for each stored
+        column (NaN for none); a mapping or Series has one or a list for some, by name or position. They become NaN as
+        rows are read, in float32 for integers of up to 16 bits and in float64 for others. By default there is none.
     fill : {"default"}, int, float or None, default "default"
         How to treat netCDF variables without an attribute for missing values. By default, the default fill of netCDF-4
         in variables without ``_FillValue`` is missing: it becomes NaN in floats, and is an error in integers, where it
@@ -281,7 +282,7 @@ def open(
             rows = open_samples(matrix, missing_chunks=missing_chunks)[0]
             source, member = with_index(named(rows, names), source), None
         options: dict[str, Any] = {"missing_chunks": missing_chunks, "sample_dims": sample_dims, "fill": fill}
-        options["code"] = described.missing
+        options["codes"] = described.missing
         options["gridded"] = described == RowPattern()
         if keys is not None or (columns is not None and isinstance(source, str | os.PathLike | list)):
             own = columns if isinstance(columns, list | tuple) else (None,)
@@ -289,33 +290,38 @@ def open(
             options["wanted"] = Wanted(keys, texts if len(texts) == len(own) else None)
         X, shape = open_samples(source, member=member, **options)
         X = carrying(X, repeats=True) if repeats == "keep" else X
-        if mask is not None and (labels := carried(X).labels) is not None:
-            return views.with_covariates(_masked(X, labels.grid.masked(mask), described), covariates)
+        known, plain = carried(X), described == RowPattern(missing=described.missing)
+        coded = bool(described.missing) and not is_csr(X._meta)
+        if known.labels is not None and known.view is None and (mask is not None or (coded and plain)):
+            return views.with_covariates(_on_grid(X, known.labels, described, mask), covariates)
         if mask is not None:
             described = described.masked(masked_places(mask, shape))
     if described == RowPattern():
         return views.with_covariates(X, covariates)
-    if carried(X).view is not None:
+    if known.view is not None:
         raise ValueError(
             "the array was already opened with a pattern, columns or a missing value. Give pattern=, reduce=, columns= "
             "and missing_value= in one call."
         )
-    if missing_value is not None and is_csr(X._meta):
+    if described.missing and is_csr(X._meta):
         raise ValueError(
             f"missing_value = {missing_value} cannot be used with sparse rows, whose unstored entries are 0. Store NaN "
             "where values are missing."
         )
-    missing_code(missing_value, X.dtype)
+    described.missing.check(X.dtype)
     return views.with_covariates(
-        viewed(X, *row_view(source if carried(X).names is None else X, described, shape)), covariates
+        viewed(X, *row_view(source if known.names is None else X, described, shape)), covariates
     )
 
 
-def _masked(X: da.Array, grid: Grid, described: RowPattern) -> da.Array:
-    """Return the rows of a DataArray at the places of its grid that a mask keeps."""
-    view, labels = cast("View", kept_view(grid)), carried(X).labels
-    described.masked(cast("Array", grid.kept), on_grid=True)
-    return carrying(viewed(X, view), labels=replace(labels, grid=grid))
+def _on_grid(X: da.Array, labels: Labels, described: RowPattern, mask: Any) -> da.Array:
+    """Return the rows of a DataArray without codes of missing values, at the places of its grid that a mask keeps."""
+    grid = labels.grid if mask is None else labels.grid.masked(mask)
+    if grid.kept is not None:
+        described.masked(grid.kept)
+    described.missing.check(X.dtype)
+    grid = replace(grid, missing=described.missing.on(grid.width, grid.names()))
+    return carrying(viewed(X, cast("View", kept_view(grid))), labels=replace(labels, grid=grid))
 
 
 def _check_sample_dims(source: Any, sample_dims: str | Sequence[str], described: RowPattern, fill: str | None) -> None:
@@ -328,9 +334,10 @@ def _check_sample_dims(source: Any, sample_dims: str | Sequence[str], described:
             f"sample_dims = {sample_dims!r} names dimensions, but only an xarray.DataArray has named dimensions; the "
             f"source is {containers.type_names(source)[0].removeprefix('builtins.')}. {remedy}"
         )
-    if described != RowPattern() or (fill is None and not containers.is_labelled(source)):
+    missing = described.missing if containers.is_labelled(source) else NO_CODES
+    if described != RowPattern(missing=missing) or (fill is None and not containers.is_labelled(source)):
         raise ValueError(
-            f"sample_dims = {sample_dims!r} and a pattern, columns, a missing value or a path with fill=None were "
+            f"sample_dims = {sample_dims!r} and a pattern, columns, or a path with a missing value or fill=None were "
             "given. Give one; DataArray.isel, stack and where choose and join positions, and replace values."
         )
 
@@ -342,14 +349,14 @@ def open_samples(
     missing_chunks: str = "raise",
     sample_dims: str | Sequence[str] | None = None,
     fill: str | None = "default",
-    code: float | None = None,
+    codes: MissingCodes = NO_CODES,
     gridded: bool = True,
     wanted: Wanted | None = None,
     single: bool = False,
 ) -> tuple[da.Array, tuple[int, ...]]:
     """Open stored samples as a Dask array (n, d), and return the shape of one sample too; raises as :func:`open`.
 
-    ``code`` is the number of missing values that a caller named. ``gridded`` says whether a netCDF file has the
+    ``codes`` of missing values are those that a caller named. ``gridded`` says whether a netCDF file has the
     dimensions that xarray reads. With ``single``, a number for each row is one column: the shape of its samples is ().
     """
     check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
@@ -360,26 +367,26 @@ def open_samples(
     options: dict[str, Any] = {"missing_chunks": missing_chunks, "wanted": wanted, "single": single}
     field = _netcdf_field(local_path(source), member) if gridded and fill is not None and is_netcdf(source) else None
     if field is not None:
-        check_field(field, fill, code)
+        check_field(field, fill, codes.everywhere)
         arranged, labels = label(field, sample_dims)
         if arranged.dims == field.dims and len(labels.sizes) == 1 and field.dtype.kind in "fiub":
             found = _as_stored(source, member or field.name, missing_chunks)
             if found is not None and found.array_shape == field.shape:
-                found = stored_values(found, fill, code)
+                found = stored_values(found, fill, codes.everywhere)
             else:
                 found = FieldRows.of(field, local_path(source), member or str(field.name))
             return carrying(open_source(found), labels=labels), field.shape[1:]
-        X, shape = open_samples(field, sample_dims=sample_dims, missing_chunks=missing_chunks, code=code)
+        X, shape = open_samples(field, sample_dims=sample_dims, missing_chunks=missing_chunks, codes=codes)
         return carrying(X, place=(local_path(source), str(field.name), *map(str, arranged.dims))), shape
     if isinstance(source, str | os.PathLike):
-        found = stored_values(row_source(source, member=member, **options), fill, code)
+        found = stored_values(row_source(source, member=member, **options), fill, codes.everywhere)
         return named(open_source(found), names_in_file(found)), found.array_shape[1:]
     if containers.is_path_list(source):
-        of_each = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "code": code, "wanted": wanted}
+        of_each = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "codes": codes, "wanted": wanted}
         return _open_shards([os.fspath(path) for path in source], of_each)
     if containers.is_labelled(source):
         arranged, labels = label(source, sample_dims)
-        values = sample_rows(arranged, len(labels.sizes), fill, code)
+        values = sample_rows(arranged, len(labels.sizes), fill, codes.everywhere)
         X, shape = open_samples(values, missing_chunks=missing_chunks)
         limits = None if fill is None or is_csr(X._meta) else ValidRange.of_decoded(source)
         if limits is not None:
@@ -390,7 +397,7 @@ def open_samples(
     if containers.is_dask_frame(source):
         X, shape = _open_graph(lazy_table(source), missing_chunks, single)
         return with_index(named(X, feature_names(source)), source), shape
-    found = stored_values(row_source(source, member=member, **options), fill, code)
+    found = stored_values(row_source(source, member=member, **options), fill, codes.everywhere)
     names, given = names_in_file(found), feature_names(source)  # a frame in memory has its own
     names = given if names is None and given is not None and len(given) == found.shape[1] else names
     return with_index(named(open_source(found), names), source), found.array_shape[1:]
@@ -500,7 +507,7 @@ def _as_stored(path: Any, member: str | None, missing_chunks: str) -> Source | N
 
 def row_view(source: Any, pattern: RowPattern, shape: tuple[int, ...]) -> tuple[View, Names]:
     """Return the view that a pattern describes of a source whose samples have a shape, and the names of its columns."""
-    names = _column_names(source, View.of(replace(pattern, columns=None), shape), shape)
+    names = _column_names(source, View.of(replace(pattern, columns=None, missing=NO_CODES), shape), shape)
     view = View.of(pattern, shape, names)
     return view, names if names is None or view.columns is None else names[view.columns]
 
@@ -516,7 +523,7 @@ def _column_names(source: Any, view: View, shape: tuple[int, ...]) -> Names:
         view = View(sizes, column_axes=tuple(range(len(sizes))), taken=taken)
     else:
         names = feature_names(source)
-    view = replace(view, missing=None)
+    view = replace(view, missing=NO_CODES)
     # A column of lists has one name.
     return (
         None

@@ -22,7 +22,7 @@ from scipy.sparse import issparse
 
 import bigpca.dask_array as da
 from bigpca.data.containers import check_chunk_shape, is_cells
-from bigpca.data.patterns import Positions, RowPattern, Taken, pool
+from bigpca.data.patterns import NO_CODES, MissingCodes, Positions, RowPattern, Taken, pool
 from bigpca.errors import NonFiniteError
 from bigpca.storage.files import content_digest
 
@@ -57,8 +57,8 @@ class View:
     absent : {"", "nan", "masked"}
         Why the other places of a grid are left out: they are NaN in every row, which is checked, or a mask excludes
         them, whatever they hold; "" where no grid is involved.
-    missing : int, float or None
-        Samples have this value where there is none: it becomes NaN, before anything else.
+    missing : MissingCodes
+        Samples have these values where there is none: they become NaN, before anything else.
     complete : ndarray of int64, or None
         Columns without which a row is NaN: where one of them is not finite, so are all that are kept.
     """
@@ -71,7 +71,7 @@ class View:
     columns: NDArray[np.int64] | None = None
     pattern: RowPattern | None = None
     absent: str = ""
-    missing: float | None = None
+    missing: MissingCodes = NO_CODES
     complete: NDArray[np.int64] | None = None
 
     @classmethod
@@ -87,7 +87,8 @@ class View:
         """
         sizes = pattern.sample(shape)
         positions = pattern.positions(sizes)
-        whole = cls(sizes, *pattern.axes, pattern.reduce, positions, pattern=pattern, missing=pattern.missing)
+        missing = pattern.missing.on(math.prod(shape), names)
+        whole = cls(sizes, *pattern.axes(len(sizes)), pattern.reduce, positions, pattern=pattern, missing=missing)
         if pattern.columns is None:
             return whole
         chosen = pattern.columns.on(whole.width, "columns", names)
@@ -97,7 +98,7 @@ class View:
 
     def to_json(self) -> dict[str, Any]:
         """Return JSON values of a view of a pattern: the pattern, with named columns by their positions."""
-        pattern = self.pattern or RowPattern()
+        pattern = replace(self.pattern or RowPattern(), missing=self.missing)
         if self.columns is not None and pattern.columns is not None and not isinstance(pattern.columns.given, slice):
             pattern = replace(pattern, columns=Positions(tuple(self.columns.tolist()), pattern.columns.length))
         return {"sample": list(self.sample), **pattern.to_json()}
@@ -156,7 +157,7 @@ class View:
     def copies(self) -> bool:
         """Whether rows are never the memory of the samples."""
         order = self.row_axes + self.column_axes
-        chosen = self.missing is not None or any(not isinstance(one, slice) for one in self.taken)
+        chosen = bool(self.missing) or any(not isinstance(one, slice) for one in self.taken)
         return chosen or self.columns is not None or self.reduce is not None or order != tuple(sorted(order))
 
     def _places(self, axes: tuple[int, ...]) -> int:
@@ -166,8 +167,7 @@ class View:
 
     def dtype(self, stored: np.dtype[Any]) -> np.dtype[Any]:
         """Return the dtype of rows of samples in a dtype: float32 or float64 where values are averaged or missing."""
-        if self.missing is not None and stored.kind != "f":
-            stored = np.result_type(stored, np.float32)
+        stored = self.missing.dtype(stored) if self.missing else stored
         return np.result_type(stored, np.float32) if self.reduce not in (None, "max") else stored
 
     def samples(self, start: int, stop: int) -> tuple[int, int]:
@@ -189,8 +189,8 @@ class View:
         if issparse(samples):
             chosen: NDArray[Any] = self._sparse(samples)
             return chosen
-        if self.missing is not None:
-            samples, owned = decoded(samples, self.missing), True
+        if self.missing:
+            samples, owned = self.missing.decoded(samples), True
         check_chunk_shape(samples.shape, (math.prod(self.sample),), "the Dask array")
         cells = samples.reshape(len(samples), *self.sample)
         for axis, taken in enumerate(self.taken):
@@ -244,7 +244,7 @@ class View:
         taken = [str(one if isinstance(one, slice) else one.tolist()) for one in self.taken]
         shape = {"sample": list(self.sample), "row_axes": list(self.row_axes), "column_axes": list(self.column_axes)}
         checked = {"absent": self.absent} if self.absent else {}
-        coded = {} if self.missing is None else {"missing": self.missing}
+        coded = {"missing": self.missing.to_json()} if self.missing else {}
         needed = {} if self.complete is None else {"complete": content_digest(self.complete)}
         return {**shape, "reduce": self.reduce, "taken": taken, "columns": columns, **checked, **coded, **needed}
 
@@ -279,12 +279,6 @@ def _check_absent(rows: NDArray[Any], columns: NDArray[np.int64], counted: NDArr
     )
     error.stored_columns = tuple(found.tolist())
     raise error
-
-
-def decoded(samples: NDArray[Any], missing: float) -> NDArray[Any]:
-    """Return samples with NaN where they have the value ``missing``, as floats that hold all others."""
-    dtype = samples.dtype if samples.dtype.kind == "f" else np.result_type(samples.dtype, np.float32)
-    return np.where(samples == missing, dtype.type(np.nan), samples)
 
 
 def _length(taken: Taken, size: int) -> int:

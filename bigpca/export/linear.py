@@ -91,12 +91,13 @@ def write_onnx(
     *,
     overwrite: bool,
     before: Sequence[RowPreprocessor] = (),
-    missing: float | None = None,
+    missing: Sequence[NDArray[np.float32]] = (),
 ) -> Path | str:
     """Write a model of ONNX with the input ``rows`` (n, d) and the output ``scores`` (n, k), both float32.
 
     The centre is subtracted before the product, as ``transform`` does. ``before`` is applied to rows first; rows of
-    zeros remain zero. Rows that hold ``missing``, NaN or infinity have scores of NaN.
+    zeros remain zero. Rows that equal one of ``missing`` somewhere, or hold NaN or
+    infinity, have scores of NaN.
 
     Raises
     ------
@@ -116,13 +117,13 @@ def write_onnx(
     made, kind = onnx.helper, onnx.TensorProto.FLOAT
     nodes: list[Any] = []
     rows = "rows"
-    if missing is not None:
-        values |= {"missing": np.array(missing, np.float32), "nan": np.array(np.nan, np.float32)}
+    for i, codes in enumerate(missing):
+        values |= {f"missing_{i}": codes, "nan": np.array(np.nan, np.float32)}
         nodes += [
-            made.make_node("Equal", ["rows", "missing"], ["absent"]),
-            made.make_node("Where", ["absent", "nan", "rows"], ["decoded"]),
+            made.make_node("Equal", [rows, f"missing_{i}"], [f"absent_{i}"]),
+            made.make_node("Where", [f"absent_{i}", "nan", rows], [f"decoded_{i}"]),
         ]
-        rows = "decoded"
+        rows = f"decoded_{i}"
     # x - x is 0, or NaN where x is not finite: its sum reaches all scores, whatever operations make of NaN.
     values["columns"] = np.array([1], np.int64)
     nodes += [

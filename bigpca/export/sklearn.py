@@ -10,7 +10,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from bigpca.arrays import Matrix, Vector
-from bigpca.data.views import decoded
+from bigpca.data.patterns import MissingCodes
 from bigpca.export.linear import LinearMap
 
 KEPT = (
@@ -53,9 +53,9 @@ def scaler(divisors: Vector) -> StandardScaler:
     return made
 
 
-def decoder(missing: float) -> FunctionTransformer:
-    """Return a transformer that puts NaN in place of the code of missing values; it imports bigpca."""
-    return FunctionTransformer(decoded, kw_args={"missing": missing}, feature_names_out="one-to-one")
+def decoder(missing: MissingCodes) -> FunctionTransformer:
+    """Return a transformer that puts NaN in place of codes of missing values; it imports bigpca."""
+    return FunctionTransformer(missing.decoded, feature_names_out="one-to-one")
 
 
 def joined(steps: list[Any]) -> Any:

@@ -477,7 +477,7 @@ def done_of(model: Any, *, provenance: bool = True) -> tuple[tuple[str, str], ..
     for one in (inner, model):  # what a model holds was fitted with its own
         steps, known, of = one._steps, signature(type(one)).parameters, "" if one is model else "estimator__"
         told: dict[str, object] = {
-            "missing value": steps.missing_value,
+            "missing value": steps.missing_value or None,
             "rows mapped by": steps.preprocessing or None,  # with what the reads of the fit found
             "missing entries": MISSING.get(steps.filled),
             "covariates removed": steps.covariates or None,

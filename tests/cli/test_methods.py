@@ -128,6 +128,20 @@ def test_coded_genotypes_are_fitted_with_their_code(folder: Path) -> None:
     assert run("fit", "calls.npy", "--missing-value", "inf").exit_code == 3
 
 
+@pytest.mark.parametrize(("text", "codes"), [("-1,-9", [-1, -9]), ("1=-1,2=-9,2=-8", {1: -1, 2: [-9, -8]})])
+def test_several_codes_are_those_of_open(text: str, codes: Any, folder: Path) -> None:
+    values = np.random.default_rng(1).integers(0, 9, (60, 3)).astype("f4")
+    values[3, 1], values[5, 2] = -1, -9
+    np.save("x.npy", values)
+    options = ("--missing-value", text, "--nan-policy", "omit", "-k", 1)
+    assert run("fit", "x.npy", *options, "--model", "m.zarr").exit_code == 0
+    model = bp.PCA(1, nan_policy="omit").fit(bp.open("x.npy", missing_value=codes))
+    assert bp.load("m.zarr").n_omitted_ == model.n_omitted_ == 2
+    wrong = run("fit", "x.npy", "--missing-value", "a=")
+    assert "'a=' is not a code such as -1" in words(wrong.stderr)
+    assert wrong.exit_code == 2
+
+
 @pytest.mark.parametrize(("fill", "of_missing"), [("none", None), ("-32767", -32767)])
 def test_filled_numbers_of_netcdf_are_values_or_missing_as_the_command_says(
     folder: Path, fill: str, of_missing: int | None

@@ -209,7 +209,7 @@ def test_a_code_that_xarray_has_decoded_is_accepted() -> None:
 def test_dimensions_of_a_file_are_not_named_where_its_stored_numbers_are_read(tmp_path: Path) -> None:
     path = _coded_in("netcdf", {}, tmp_path)
     assert bp.open(path, sample_dims="x").shape == (6, 50)
-    with pytest.raises(ValueError, match="or a path with fill=None were given"):
+    with pytest.raises(ValueError, match="or a path with a missing value or fill=None were given"):
         bp.open(path, sample_dims="x", fill=None)
 
 

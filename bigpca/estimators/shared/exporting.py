@@ -77,7 +77,7 @@ class LinearExports(BaseEstimator):
         known = {name: getattr(self, name, None) for name in KEPT}
         facts = {name: value for name, value in known.items() if value is not None}
         missing = self._steps.missing_value
-        first = [] if missing is None else [decoder(missing)]
+        first = [decoder(missing)] if missing else []
         first += [one.sklearn_step() for one in fitted_preprocessors(self)]
         return joined(first + linear_rows(self).sklearn_steps(self.n_features_in_, facts))
 
@@ -109,7 +109,7 @@ class LinearExports(BaseEstimator):
         """
         check_is_fitted(self)
         linear = linear_rows(self).linear(self.n_features_in_)
-        missing = self._steps.missing_value
+        missing = self._steps.missing_value.constants(self.n_features_in_)
         return write_onnx(linear, path, overwrite=overwrite, before=fitted_preprocessors(self), missing=missing)
 
     def to_torch(self) -> torch.nn.Module:
@@ -260,9 +260,9 @@ def linear_of(model: BaseEstimator) -> LinearMap:
             f"X before a fit without it, or use to_sklearn or to_onnx."
         )
     missing = model._steps.missing_value
-    if missing is not None:
+    if missing:
         raise ValueError(
-            f"missing_value = {missing:g} stands for missing values, but a linear map would multiply it like any "
+            f"missing_value = {missing} stands for missing values, but a linear map would multiply it like any "
             "other number. Use to_sklearn or to_onnx, or fit rows that hold NaN instead."
         )
     return linear_rows(model).linear(model.n_features_in_)

@@ -42,7 +42,7 @@ from bigpca.data.containers import (
     reject_sparse_forms,
 )
 from bigpca.data.grids import COMPONENT, FEATURE, Grid, Labels, feature_names, is_held, note_rounded_columns
-from bigpca.data.patterns import RowPattern
+from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_in_memory, open_samples
@@ -115,9 +115,9 @@ class Steps:
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def missing_value(self) -> float | None:
-        """The value in X that stands for a missing one."""
-        return None if self.view is None else self.view.missing
+    def missing_value(self) -> MissingCodes:
+        """The values in rows that stand for missing ones."""
+        return NO_CODES if self.view is None else self.view.missing.at(self.view.columns)
 
 
 def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = False) -> Rows:
@@ -395,20 +395,28 @@ def _places(known: Sequence[str], rows: Rows, name: str) -> Integers:
 
 def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
     """Return new rows cut by the view of a fit, if there was one and they are not a view already."""
-    if view is not None and (own := rows.origin.view) is not None:
+    own = rows.origin.view
+    if view is not None and all(one is None or not one.pattern or one.pattern.text is None for one in (own, view)):
+        given = rows.origin.sample if own is None else own.sample
+        if min(len(given), len(view.sample)) > 1 and given != view.sample:
+            raise ValueError(
+                f"samples of X have the shape {given}, but {name} was fitted on samples of shape {view.sample}. Pass "
+                "such samples."
+            )
+    if view is not None and own is not None:
         first, second = (np.arange(one.width) if one.columns is None else one.columns for one in (own, view))
         named = known is not None and rows.origin.names is not None  # which are compared: they may stand elsewhere
-        chosen = own.columns is not None and own.sample == view.sample and not named
+        chosen = own.columns is not None and math.prod(own.sample) == math.prod(view.sample) and not named
         if chosen and not np.array_equal(first, second):
             raise ValueError(
                 f"X was opened with other columns, or another mask, than those that {name} was fitted on. Open X with "
                 "these, or without: the model chooses them."
             )
-        return _decoded(view.missing, rows, name)
+        return _decoded(view, rows, name)
     if view is not None:
         again = _view_again(view, rows, known, name)
-        if again is None and view.missing is not None and view.reduce is None:
-            again = View.of(RowPattern(missing=view.missing), (rows.viewed_columns,))
+        if again is None and view.missing and view.reduce is None:
+            again = View.of(RowPattern(missing=view.missing.at(view.columns)), (rows.viewed_columns,))
             known = rows.origin.names  # of rows whose columns are compared with those of the fit
         if again is not None:
             names = None if rows.origin.names is None else known
@@ -416,16 +424,17 @@ def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
     return rows
 
 
-def _decoded(missing: float | None, rows: Rows, name: str) -> Rows:
-    """Return rows of a view, in whose samples the code of missing values is that of the fit, if it had one."""
-    stored, own = rows.origin.samples, rows.origin.view
-    if missing is None or own is None or own.missing == missing:
+def _decoded(view: View, rows: Rows, name: str) -> Rows:
+    """Return rows of a view, in whose samples the codes of missing values are those of the fit, if it had some."""
+    stored, own, missing = rows.origin.samples, rows.origin.view, view.missing.at(view.columns)
+    if not missing or own is None or own.missing.at(own.columns) == missing:
         return rows
-    if own.missing is not None:
+    if own.missing:
         raise ValueError(
-            f"missing_value = {own.missing:g} in X, but {name} was fitted with missing_value = {missing:g}. Give X the "
+            f"missing_value = {own.missing} in X, but {name} was fitted with missing_value = {missing}. Give X the "
             "code of the fit, or NaN where values are missing."
         )
+    missing = missing if own.columns is None else missing.placed(own.columns)
     return rows.shown(viewed(stored, replace(own, missing=missing), carried(rows.X).names))
 
 
@@ -445,7 +454,8 @@ def _view_again(view: View, rows: Rows, known: Names, name: str) -> View | None:
         if list(known) == list(rows.origin.names) or not set(known) <= set(rows.origin.names):
             return None
         chosen, width = _places(list(known), rows, name), rows.viewed_columns
-        return View((width,), columns=chosen, pattern=pattern, missing=view.missing)
+        missing = view.missing.at(view.columns).placed(chosen)
+        return View((width,), columns=chosen, pattern=pattern, missing=missing)
     given, remedy = f"X has shape {(rows.X.shape[0], *shape)}", "bp.open(X, pattern=...) says what its rows are."
     if len(shape) > 1 and pattern.text is not None:
         again = View.of(pattern, shape) if len(shape) + 1 == pattern.dimensions else None

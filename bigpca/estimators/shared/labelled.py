@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -216,7 +216,8 @@ def open_on_grid(X: Unchecked, grid: Grid | None, owner: str, opened: Callable[[
         return opened(X)
     lazy = is_lazy(X) and not is_held(X)
     if is_labelled(X):
-        X = open_array(as_fitted_grid(X, grid, owner), sample_dims=grid.samples)
+        codes = cast("float | None", grid.missing or None)
+        X = open_array(as_fitted_grid(X, grid, owner), sample_dims=grid.samples, missing_value=codes)
     return as_given(like_fitted(opened(X), grid, owner), lazy=lazy)
 
 
@@ -245,10 +246,15 @@ def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
             UserWarning,
         )
     rows = as_given(rows, names=grid.like(labels.grid).column_names())
-    if rows.origin.view is None:
-        return _cut(rows, grid)
     own = labels.grid
-    if own.kept is not None and (grid.kept is None or not np.array_equal(grid.kept, own.kept)):
+    if own.missing and own.missing != grid.missing:
+        raise ValueError(
+            f"missing_value = {own.missing} in X, but {owner} was fitted with {grid.missing or 'none'}. Give X the "
+            "codes of the fit, or NaN where values are missing."
+        )
+    if rows.origin.view is None or own.kept is None:
+        return _cut(rows, grid)
+    if grid.kept is None or not np.array_equal(grid.kept, own.kept):
         raise ValueError(
             f"the mask of X keeps {own.n_columns} places, which are not the {grid.n_columns} that {owner} was fitted "
             "on. Pass X without a mask, or with that of the fit."
@@ -259,11 +265,12 @@ def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
 def _cut(rows: Rows, grid: Grid) -> Rows:
     """Return rows of all places of a grid without those that are not its columns."""
     view, labels = kept_view(grid), rows.origin.labels
-    if view is None or view.columns is None:
+    if view is None:
         return rows
-    names = None if rows.origin.names is None else rows.origin.names[view.columns]
-    labels = labels and replace(labels, grid=replace(labels.grid, kept=grid.kept))
-    array = carrying(viewed(rows.X, view, names), labels=labels)
+    names = rows.origin.names if view.columns is None or rows.origin.names is None else rows.origin.names[view.columns]
+    labels = labels and replace(labels, grid=replace(labels.grid, kept=grid.kept, missing=grid.missing))
+    samples = rows.X if rows.origin.view is None else rows.origin.samples  # whose codes of missing values this view has
+    array = carrying(viewed(samples, view, names), labels=labels)
     return rows.shown(array, names=names, sample=(view.width,))
 
 

@@ -120,8 +120,9 @@ def without_absent_columns(
     Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them
     are declared.
     """
-    # Floats alone may be NaN; a view has its columns already.
-    if rows.origin.labels is None or rows.origin.view is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
+    labels = rows.origin.labels
+    # Floats alone may be NaN; a mask has chosen the columns.
+    if labels is None or labels.grid.kept is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
         return rows
     begun = replace(rows, counted=rows.counted if counted is None else counted, covariates=None)
     begun = begun.begun(**policies(model))

@@ -349,8 +349,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             ``bigpca.open(X, pattern=...)`` makes rows of pixels, tokens or pooled maps. Otherwise dimensions after the
             first are flattened, with a warning in the log. Masked entries become NaN. Feature names are the columns of
             a frame or the coordinates of a DataArray's features. The first dimension of a DataArray holds the samples
-            (``bigpca.open(X, sample_dims=...)`` chooses others). Columns that are NaN in every sample are left out, and
-            fitted attributes cover the other columns.
+            (``bigpca.open(X, sample_dims=...)`` chooses others). Columns that are NaN in every sample are left out,
+            unless a mask chose the columns (``bigpca.open(X, mask=...)``); fitted attributes cover the others.
         y : labels of the rows, for supervised models; ignored by the others, default None
             Joined by key where both have keys, else in the order of the rows: see :func:`bigpca.data.by_key`.
         sample_weight : array-like of shape (n,), Dask or Zarr array, or path such as "weights.csv::w", default None

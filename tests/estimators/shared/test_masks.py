@@ -91,6 +91,14 @@ def test_a_mask_of_other_samples_chooses_columns(shape: tuple[int, ...]) -> None
             call(bp.open(X, mask=np.roll(mask.ravel(), 1)))
 
 
+def test_samples_of_another_shape_are_no_samples_of_the_mask() -> None:
+    X, mask = np.random.default_rng(3).standard_normal((20, 3, 4, 4)), np.arange(48).reshape(3, 4, 4) % 3 > 0
+    model = bp.PCA(2).fit(bp.open(X, mask=mask))
+    for other in (X.reshape(20, 4, 4, 3), bp.open(X.reshape(20, 4, 4, 3), mask=mask.ravel())):
+        with pytest.raises(ValueError, match=r"samples of X have the shape \(4, 4, 3\), but PCA .* shape \(3, 4, 4\)"):
+            model.transform(other)
+
+
 def test_columns_that_are_chosen_by_name_may_stand_elsewhere() -> None:
     frame = pd.DataFrame(VALUES.reshape(30, 20)[:, :4], columns=list("abcd"))
     model = bp.PCA(2).fit(bp.open(frame, columns=["a", "c"]))
@@ -116,7 +124,7 @@ WRONG: dict[str, tuple[Any, dict[str, Any], str]] = {
         "coordinate 'lat' of mask is .* that of X",
     ),
     "columns": (SEA, {"columns": [0]}, "Give one"),
-    "a code": (SEA, {"missing_value": 7}, "Give one"),
+    "masked entries": (np.ma.array(SEA, mask=SEA), {}, r"masked entries; .* Pass mask.filled\(False\)"),
 }
 
 

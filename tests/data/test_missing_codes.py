@@ -1,0 +1,123 @@
+"""Several codes of missing values, of all columns or of single ones: models, files and exports keep them."""
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import xarray as xr
+
+import bigpca as bp
+from bigpca.data.patterns import MissingCodes
+
+RNG = np.random.default_rng(0)
+NAMES = list("abcdef")
+GAPS = RNG.random((60, 6)) < 0.1
+HOLED = np.where(GAPS, np.nan, RNG.integers(0, 5, GAPS.shape)).astype("f4")
+BY_COLUMN = np.where(np.arange(6) % 2, -9, -1)
+CODED = np.where(GAPS, BY_COLUMN, np.nan_to_num(HOLED)).astype("i2")
+FRAME = pd.DataFrame(CODED, columns=NAMES)
+GIVEN: dict[str, tuple[Any, Any]] = {
+    "a list": (CODED, [-1, -9]),
+    "an array": (CODED, BY_COLUMN),
+    "positions": (CODED, dict(enumerate(BY_COLUMN.tolist()))),
+    "names": (FRAME, {name: int(code) for name, code in zip(NAMES, BY_COLUMN, strict=True)}),
+    "lists by name": (FRAME, {name: [-1, -9] for name in NAMES}),
+    "a Series": (FRAME, pd.Series(BY_COLUMN, NAMES)),
+}
+quiet = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+
+
+@quiet
+@pytest.mark.parametrize("form", GIVEN)
+def test_codes_become_nan_for_models_their_files_and_their_exports(form: str, tmp_path: Path) -> None:
+    rows, codes = GIVEN[form]
+    model = bp.PCA(2, nan_policy="mean").fit(bp.open(rows, missing_value=codes))
+    plain = bp.PCA(2, nan_policy="mean").fit(HOLED)
+    np.testing.assert_array_equal(model.explained_variance_, plain.explained_variance_)
+    model.save(tmp_path / "m")
+    for one in (model, bp.load(tmp_path / "m")):
+        np.testing.assert_array_equal(one.transform(rows), plain.transform(HOLED))
+        np.testing.assert_array_equal(one.to_sklearn()[0].transform(CODED), HOLED)
+    runtime = pytest.importorskip("onnxruntime")
+    model.to_onnx(tmp_path / "m.onnx")
+    scores = runtime.InferenceSession(tmp_path / "m.onnx").run(None, {"rows": CODED.astype("f4")})[0]
+    expected = model.set_params(nan_policy="omit").transform(rows)
+    np.testing.assert_allclose(scores, expected, atol=1e-5)
+
+
+def test_a_code_of_one_column_is_a_value_in_the_others() -> None:
+    found = bp.open(np.array([[-1, -1], [9, 9]], "i1"), missing_value={1: -1, 0: 9}).compute()
+    np.testing.assert_array_equal(found, [[-1, np.nan], [np.nan, 9]])
+    found = bp.open(np.array([[-1.0, -1.0]]), missing_value=np.array([np.nan, -1])).compute()
+    np.testing.assert_array_equal(found, [[-1, np.nan]])
+
+
+@quiet
+def test_codes_follow_their_columns_which_may_stand_elsewhere(tmp_path: Path) -> None:
+    codes, chosen = {"a": -1, "d": -9}, ["d", "a"]
+    model = bp.PCA(2, nan_policy="mean").fit(bp.open(FRAME, missing_value=codes, columns=chosen))
+    model.save(tmp_path / "m")
+    expected = bp.PCA(2, nan_policy="mean").fit(HOLED[:, [3, 0]]).transform(HOLED[:, [3, 0]])
+    turned = FRAME[NAMES[::-1]]
+    for one in (model, bp.load(tmp_path / "m")):
+        for rows in (FRAME, turned, FRAME[chosen], bp.open(turned, columns=chosen)):
+            np.testing.assert_array_equal(one.transform(rows), expected)
+    with pytest.raises(ValueError, match=r"-9 \(in 1 column\) in X, but PCA was fitted with missing_value = "):
+        model.transform(bp.open(FRAME, columns=chosen, missing_value={"a": -9}))
+
+
+def field(values: Any) -> xr.DataArray:
+    grid = {"lat": [10.0, 20.0], "lon": [1, 2, 3]}
+    return xr.DataArray(values.reshape(60, 2, 3), dims=("time", "lat", "lon"), coords={"time": np.arange(60), **grid})
+
+
+@quiet
+@pytest.mark.parametrize("options", [{}, {"sample_dims": "time"}, {"mask": np.arange(6).reshape(2, 3) > 0}], ids=str)
+@pytest.mark.parametrize("lazy", [False, True])
+def test_models_of_a_grid_keep_grid_and_codes(options: dict[str, Any], lazy: bool, tmp_path: Path) -> None:
+    """Columns that hold codes in every sample are left out, as those that are NaN."""
+    coded, holed = CODED.astype("f4"), HOLED.copy()
+    coded[:, 0], holed[:, 0] = -9, np.nan
+    given = field(coded).chunk(time=17) if lazy else field(coded)
+    model = bp.PCA(2, nan_policy="mean").fit(bp.open(given, missing_value=[-1, -9], **options))
+    model.save(tmp_path / "m")
+    expected = bp.PCA(2, nan_policy="mean").fit(field(holed)).transform(field(holed))
+    for one in (model, bp.load(tmp_path / "m")):
+        for rows in (given, field(holed), bp.open(given, missing_value=[-1, -9], **options)):
+            found = one.transform(rows)
+            np.testing.assert_allclose(found, expected, atol=1e-5)
+        assert one.transform(given).dims == ("time", "component")
+        with pytest.raises(ValueError, match="missing_value = -2 in X, but PCA was fitted with -1 and -9"):
+            one.transform(bp.open(given, missing_value=-2, **options))
+
+
+WRONG: dict[str, tuple[Any, type[Exception], str]] = {
+    "nothing": ([], TypeError, r"missing_value = \[\] is a list"),
+    "text": ([-1, "NA"], TypeError, "missing_value = 'NA' is a str"),
+    "infinity": ({"a": [-1, np.inf]}, ValueError, "missing_value = inf cannot be a code"),
+    "half": ([-1, 0.5], ValueError, "missing_value = 0.5, but the values are int16"),
+    "names and positions": ({"a": -1, 1: -1}, TypeError, "Name all, or none"),
+    "an unknown name": ({"z": -1}, ValueError, "missing_value names 'z', but X has no such column"),
+    "an unknown position": ({6: -1}, ValueError, "missing_value chooses position 6, but its axis has positions 0 to 5"),
+    "another length": (np.zeros(5), ValueError, "missing_value has 5 entries, but a sample 6 columns"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_codes_that_are_none_are_rejected(name: str) -> None:
+    codes, error, message = WRONG[name]
+    with pytest.raises(error, match=message):
+        bp.open(FRAME, missing_value=codes)
+
+
+def test_codes_of_single_columns_do_not_go_with_a_pattern() -> None:
+    with pytest.raises(ValueError, match="codes of single columns, but the pattern"):
+        bp.open(np.zeros((3, 4, 5)), pattern="n c t -> (n t) c", missing_value={0: 1})
+
+
+@pytest.mark.parametrize("codes", [-1, [-1, -9.5], {2: [7, 8], 0: 7}], ids=str)
+def test_codes_are_those_that_were_stored(codes: Any) -> None:
+    known = MissingCodes.of(codes)
+    assert MissingCodes.from_json(known.to_json()) == known
