@@ -559,8 +559,8 @@ BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out",
 NO_ARRAYS_BESIDE_X = {  # models, results, functions, names, numbers and choices
     "a", "alpha", "b", "absent", "alphas", "background", "column", "columns", "components", "description", "dtype",
     "ends", "errors", "estimator", "f", "feature_names", "found", "function", "gammas", "given", "grid",
-    "images", "input_features", "kernel", "lag", "levels", "mask", "model", "models", "names", "neighbours", "path",
-    "pictures", "preprocess", "sample_dims", "score", "standard_errors", "write",
+    "images", "input_features", "kernel", "lag", "levels", "mask", "missing_value", "model", "models", "names", "path",
+    "neighbours", "pictures", "preprocess", "sample_dims", "score", "standard_errors", "write",
 }  # fmt: skip
 LOOSE = re.compile(r"Any\b|Input|ArrayLike|NDArray|Center|Scale\b|Sequence|Vector|Matrix")
 
