@@ -422,7 +422,7 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a scale on another grid": (lambda: bp.PCA(2, scale=ONE.std("time")[::-1]).fit(ONE), r"'lat' of scale is .*rei"),
     "a scale of times": (lambda: bp.PCA(2, scale=ONE.std("lat")).fit(ONE), r"scale has the dimensions time = "),
     "a feature dimension mean": (lambda: bp.PCA(1).fit(ONE.rename(lat="mean")).to_xarray(), "which is a variable of"),
-    "a pattern too": (lambda: bp.open(ONE, sample_dims="time", columns=[0]), r"a path with a missing value or fill=None were"),
+    "a pattern too": (lambda: bp.open(ONE, sample_dims="time", columns=[0]), r"a missing value or fill=None were"),
     "no such latitude": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("latitude")).fit(ONE),
         r"coordinate 'latitude', but the features of X have 'lat'"),
     "values of a coordinate": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude(ONE.lat)).fit(ONE),
