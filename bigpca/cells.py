@@ -23,10 +23,10 @@ from bigpca.estimators.shared.inputs import open_rows as opened
 from bigpca.estimators.shared.opening import FLOPS_PER_VALUE
 from bigpca.estimators.shared.outputs import check_float
 from bigpca.estimators.shared.transformer import finish
-from bigpca.genes import FLAVORS, GeneSearch, marked_genes
+from bigpca.genes import FLAVORS, RESIDUALS, GeneSearch, genes_by_residuals, marked_genes
 from bigpca.passes.graphs import computed
 from bigpca.passes.project import project_in_memory, project_lazily
-from bigpca.passes.reading.row_maps import GeneMap, MapStep, Standardize, chained
+from bigpca.passes.reading.row_maps import GeneMap, MapStep, PearsonResiduals, Standardize, chained
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import NComponents
 
@@ -280,13 +280,15 @@ def highly_variable_genes(
     layer: str | None = None,
     n_bins: int = 20,
     span: float = 0.3,
+    theta: float = 100,
+    batch_key: str | None = None,
     memory_limit: int | str | None = None,
     progress: ProgressArgument = None,
 ) -> pd.DataFrame:
     """Mark the genes that vary most, as :func:`scanpy.pp.highly_variable_genes` does, of cells that need not fit.
 
     One read of one matrix of the cells, or two for "seurat_v3", which clips counts at limits that depend on their
-    moments. The matrix may be where that of :func:`pca` may be.
+    moments, and "pearson_residuals". The matrix may be where that of :func:`pca` may be.
 
     Parameters
     ----------
@@ -295,23 +297,32 @@ def highly_variable_genes(
     n_top_genes : int, default 2000
         How many genes are wanted; more of "seurat" and "cell_ranger" if several have the last dispersion, and fewer if
         the others have none.
-    flavor : {"seurat", "cell_ranger", "seurat_v3"}, default "seurat"
+    flavor : {"seurat", "cell_ranger", "seurat_v3", "pearson_residuals"}, default "seurat"
         The first two take logarithms of normalised counts, as scanpy's ``log1p`` makes them, and compare the
         dispersion of a gene with those of genes of a similar mean. "seurat_v3" takes counts, and compares their
-        variances with a smooth function of the mean, for which it needs scikit-misc.
+        variances with a smooth function of the mean, for which it needs scikit-misc. "pearson_residuals" takes counts,
+        and compares the variances of :class:`bigpca.rows.PearsonResiduals`, as
+        ``scanpy.experimental.pp.highly_variable_genes``.
     layer : str, optional
         The layer to use in place of X.
     n_bins : int, default 20
         Intervals of the mean, of "seurat".
     span : float in (0, 1], default 0.3
         Share of the genes that each point of the smooth function rests on, of "seurat_v3".
+    theta : float > 0, default 100
+        Of "pearson_residuals".
+    batch_key : str, optional
+        Column of ``adata.obs`` with the batch of each cell, of "pearson_residuals": residuals are those within each
+        batch. Genes chosen in the most batches come first, then those of the lowest median rank.
     memory_limit, progress : as in :class:`bigpca.PCA` and its ``fit``, default None
 
     Returns
     -------
     pandas.DataFrame
         What was added to ``adata.var``, with the names of scanpy: "highly_variable", "means", and "dispersions" and
-        "dispersions_norm", or "variances", "variances_norm" and "highly_variable_rank".
+        "dispersions_norm", or "variances", "variances_norm" and "highly_variable_rank", or "residual_variances" in
+        place of "variances_norm", with "highly_variable_nbatches" and "highly_variable_intersection" if there are
+        batches.
 
     Raises
     ------
@@ -333,19 +344,25 @@ def highly_variable_genes(
     """
     with ShortTraceback():
         _check_cells(adata)
-        check_choice("flavor", flavor, FLAVORS)
+        check_choice("flavor", flavor, (*FLAVORS, RESIDUALS))
         n_top_genes, n_bins = positive_integer("n_top_genes", n_top_genes), positive_integer("n_bins", n_bins)
         real_number("span", span, "(0, 1]", "0.3, or another share of the genes")
+        PearsonResiduals(theta)  # whose errors are those of this argument
+        batches = None if batch_key is None else _batches(adata, batch_key, flavor)
         base = adata.uns.get("log1p", {}).get("base")
-        if flavor == "seurat_v3":
-            _reject_logarithms(adata, layer, 'flavor = "seurat_v3"')
+        if flavor in ("seurat_v3", RESIDUALS):
+            _reject_logarithms(adata, layer, f'flavor = "{flavor}"')
         elif base is not None:
             raise ValueError(
                 f"adata.uns says that the logarithms have base {base}, but natural ones were expected, as "
                 "sc.pp.log1p(adata) makes them. Pass a layer of those, and delete adata.uns['log1p']."
             )
         rows = opened(open_rows(adata, member="X" if layer is None else f"layers/{layer}"), "highly_variable_genes")
-        found = marked_genes(rows.begun(memory_limit=memory_limit), n_top_genes, flavor, n_bins, span, progress)
+        begun = rows.begun(memory_limit=memory_limit)
+        if flavor == RESIDUALS:
+            found = genes_by_residuals(begun, n_top_genes, theta, batches, progress)
+        else:
+            found = marked_genes(begun, n_top_genes, flavor, n_bins, span, progress)
     return _add_genes(adata, found, flavor)
 
 
@@ -360,6 +377,16 @@ def _add_genes(adata: Any, found: pd.DataFrame, flavor: str) -> pd.DataFrame:
             adata.var[name] = values
     adata.uns["hvg"] = {"flavor": flavor}
     return found
+
+
+def _batches(adata: Any, batch_key: str, flavor: str) -> Array:
+    """Return the batch of each cell, or an error that says what is wrong with ``batch_key``."""
+    if flavor != RESIDUALS:
+        raise ValueError(f'batch_key was given with flavor = {flavor!r}; only "{RESIDUALS}" takes batches.')
+    if batch_key not in adata.obs.columns:
+        near = closest(batch_key, map(str, adata.obs.columns))
+        raise ValueError(f"adata.obs has no column {brief(repr(batch_key))}, which batch_key names.{near}")
+    return np.asarray(adata.obs[batch_key])
 
 
 def _check_cells(adata: Any) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import partial, reduce
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
@@ -16,9 +16,11 @@ from bigpca.data.checks import LARGEST_EXACT
 from bigpca.data.sparse import in_blocks
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import required
+from bigpca.estimators.shared.folds import placed_in_folds
 from bigpca.estimators.shared.opening import read_once
 from bigpca.forms import Values
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.reading.row_maps import (
@@ -29,6 +31,7 @@ from bigpca.passes.reading.row_maps import (
     MapStep,
     NormalizeTotal,
     NumberedMap,
+    PearsonResiduals,
     RowMap,
     RowPreprocessor,
 )
@@ -39,6 +42,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FLAVORS = ("seurat", "cell_ranger", "seurat_v3")
+RESIDUALS = "pearson_residuals"  # a flavour of which the genes alone can be found
 COEFFICIENTS = 3  # of a parabola
 NO_MEAN = 1e-12  # in place of the mean of a gene that no cell expresses, as in scanpy
 
@@ -230,6 +234,68 @@ def marked_genes(
     limits = [Limited(deviation * np.sqrt(n) + mean)]
     _, *clipped = moments_of_genes(rows, "moments of the clipped counts", limits, progress)
     return by_clipped_variance(found, (clipped[0], clipped[1]), deviation, n_top_genes)
+
+
+@dataclass(frozen=True)
+class BatchResiduals(NumberedMap, Float64Map):
+    """Row map to Pearson residuals, each row by the map of its batch.
+
+    Attributes
+    ----------
+    maps : tuple of PearsonResiduals
+    codes : ndarray of shape (n,), int32
+        The batch of each row.
+    """
+
+    maps: tuple[PearsonResiduals, ...]
+    codes: Integers
+
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        """Return the residuals in float64."""
+        out, own = np.empty(rows.shape), self.codes[numbers]
+        for code in np.unique(own):
+            among = np.flatnonzero(own == code)
+            out[among] = self.maps[code].apply_at(rows[among].astype(np.float64), numbers[among], where)
+        return out
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The rows in float64, and those of all batches after each other."""
+        peak, kept = self.maps[0].bytes_for(d, rows, 8)
+        return peak + 3 * 8 * d * rows, kept + self.codes.nbytes
+
+
+def genes_by_residuals(
+    rows: Rows, n_top_genes: int, theta: float, batches: Any, progress: ProgressArgument
+) -> pd.DataFrame:
+    """Return what the variances of Pearson residuals in each batch say of each gene, from two reads of the counts."""
+    import pandas as pd  # which AnnData needs
+
+    d, f8 = rows.n_columns, np.dtype(np.float64)
+    groups = np.zeros(rows.n_rows, np.int8) if batches is None else batches
+    empty = placed_in_folds(FoldStates(StoredColumnMoments(d), 1), rows, groups, least=1)
+    kept = read_once(rows, empty, "sums of the genes", progress=progress, dtype=f8, about_zero=True)
+    sums = [cast("StoredColumnMoments", one) for one in kept.states]
+    maps = tuple(PearsonResiduals(theta).with_sums(one.mean, one.weight) for one in sums)
+    mapped = rows.mapped(MapStep(BatchResiduals(maps, np.asarray(empty.codes)), d, 8 * d))
+    found = read_once(mapped, empty, "moments of the residuals", progress=progress, dtype=f8)
+    batched = [cast("StoredColumnMoments", one) for one in found.states]
+    compared = np.array([tied(np.maximum(one.squares, 0) / one.weight) for one in batched])
+    ranks = np.argsort(np.argsort(-compared, axis=1, kind="stable"), axis=1, kind="stable").astype(np.float32)
+    ranks[ranks >= n_top_genes] = np.nan
+    chosen = np.sum(~np.isnan(ranks), axis=0)
+    rank = np.ma.median(np.ma.masked_invalid(ranks), axis=0).filled(np.nan)
+    order = np.lexsort((np.nan_to_num(rank, nan=np.inf), -chosen))  # of genes that are alike, the first
+    merged = cast("StoredColumnMoments", reduce(lambda one, other: one.merge(other), sums))
+    table = {
+        "means": merged.mean,
+        "variances": merged.squares / (merged.weight - 1),
+        "residual_variances": compared.mean(axis=0),
+        "highly_variable_rank": rank,
+        "highly_variable": np.isin(np.arange(d), order[:n_top_genes]),
+    }
+    if batches is not None:
+        table |= {"highly_variable_nbatches": chosen, "highly_variable_intersection": chosen == len(sums)}
+    return pd.DataFrame(table)
 
 
 def by_dispersion(mean: Vector, variance: Vector, n_top_genes: int, flavor: str, n_bins: int) -> pd.DataFrame:

@@ -95,6 +95,37 @@ def test_genes_and_what_is_written_are_those_of_scanpy(flavor: str, form: Callab
         np.testing.assert_allclose(own.var[name], other.var[name], rtol=rounding, atol=rounding * 1e-1, err_msg=name)
 
 
+def variances_of_residuals(rows: Any, theta: float) -> Any:
+    mu, most = np.outer(rows.sum(axis=1), rows.sum(axis=0) / rows.sum()), np.sqrt(len(rows))
+    with np.errstate(invalid="ignore"):
+        found = np.nan_to_num((rows - mu) / np.sqrt(mu + mu**2 / theta))
+    return np.clip(found, -most, most).var(axis=0)
+
+
+@pytest.mark.parametrize("batches", [None, np.arange(N) % 2, np.where(np.arange(N) < 80, "a", "b")], ids=str)
+@pytest.mark.parametrize("place", PLACES)
+def test_genes_by_residuals_are_those_of_numpy_and_of_scanpy(place: str, batches: Any, tmp_path: Path) -> None:
+    scanpy = pytest.importorskip("scanpy")
+    cells, other = cells_of(sp.csr_matrix(COUNTS)), cells_of(COUNTS)
+    if batches is not None:
+        cells.obs["batch"] = other.obs["batch"] = pd.Categorical(batches)
+    cells = PLACES[place](cells, tmp_path) if place != "view" else cells[:, :]
+    key = None if batches is None else "batch"
+    options: dict[str, Any] = {"flavor": "pearson_residuals", "theta": 50, "batch_key": key}
+    found = bp.cells.highly_variable_genes(cells, TOP, **options)
+    codes = np.zeros(N) if batches is None else batches
+    each = np.array([variances_of_residuals(COUNTS[codes == one].astype("f8"), 50) for one in np.unique(codes)])
+    np.testing.assert_allclose(found["residual_variances"], each.mean(axis=0), rtol=1e-9)
+    assert cells.var["highly_variable"].sum() == TOP
+    if batches is not None and len(set(np.bincount(pd.factorize(codes)[0]))) > 1:
+        return  # of which scanpy clips all batches as the first
+    with warnings.catch_warnings(action="ignore"):  # of what scanpy is built on
+        scanpy.experimental.pp.highly_variable_genes(other, n_top_genes=TOP, **options)
+    assert set(found.columns) == set(other.var.columns)
+    for name in found.columns:
+        np.testing.assert_allclose(found[name], other.var[name], rtol=1e-9, atol=1e-12, err_msg=name)
+
+
 def test_clipped_variances_take_two_reads_and_outliers_do_not_count(tmp_path: Path) -> None:
     pytest.importorskip("skmisc")
     found = bp.cells.highly_variable_genes(ad.read_h5ad(written(cells_of(sp.csr_matrix(COUNTS)), tmp_path), backed="r"),
@@ -137,6 +168,17 @@ REJECTED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "flavour": (lambda: marked(flavor="seurat3"), ValueError, "flavor = 'seurat3' is unknown"),
     "number": (lambda: marked(n_top_genes=0), ValueError, "n_top_genes = 0 is below 1"),
     "span": (lambda: marked(span=2), ValueError, "span = 2 is outside"),
+    "theta": (lambda: marked(flavor="pearson_residuals", theta=0), ValueError, "theta = 0 is outside"),
+    "batches": (
+        lambda: marked(batch_key="batch"),
+        ValueError,
+        'batch_key was given with flavor = .seurat.; only "pear',
+    ),
+    "batch": (
+        lambda: marked(flavor="pearson_residuals", batch_key="batch"),
+        ValueError,
+        "has no column 'batch', which batch_key names",
+    ),
     "scaled": (lambda: bp.cells.highly_variable_genes(cells_of(LOGS - 1)), ValueError, "Were the genes scaled before"),
     "base": (lambda: marked(uns={"log1p": {"base": 2}}), ValueError, "have base 2, but natural ones were expected"),
     "counts": (
@@ -145,7 +187,7 @@ REJECTED: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         "gene [0-9]+ would have .* Cal",
     ),
     "logarithms": (
-        lambda: marked({"log1p": {}}, flavor="seurat_v3"),
+        lambda: marked({"log1p": {}}, flavor="pearson_residuals"),
         ValueError,
         "says that X holds logarithms. Pass la",
     ),

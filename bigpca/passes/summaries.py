@@ -27,7 +27,7 @@ from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedCo
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import INCOMPLETE
-from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, RowPreprocessor, Standardize
+from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, PearsonResiduals, RowPreprocessor, Standardize
 from bigpca.passes.rows import Rows
 
 SHOWN_COLUMNS = 5  # in messages
@@ -176,6 +176,9 @@ def lessons(rows: Rows) -> tuple[Lesson, ...]:
         own = cast("Sequence[Lesson]", step.f.lessons(before))
         if isinstance(step.f.found, NormalizeTotal):
             own = (totals_lesson(step.f, before),)
+        elif isinstance(step.f.found, PearsonResiduals):
+            sums = {"state": StoredColumnMoments(before.n_columns)}
+            own = (Lesson(step.f, before, "shares of the columns", sums, _sharing),)
         elif isinstance(step.f.found, Standardize):
             moments = StoredColumnMoments(before.n_columns)
             name, states = "means and deviations of the columns", {"state": moments}
@@ -200,6 +203,11 @@ def _standardizing(of: Learning, states: Mapping[str, Accumulator]) -> RowPrepro
     scale = np.sqrt(np.maximum(state.squares, 0) / (state.weight - 1))
     given = cast("Standardize", of.found)
     return replace(given, mean=tuple(state.mean.tolist()), scale=tuple(scale.tolist()))
+
+
+def _sharing(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocessor:
+    state, given = cast("StoredColumnMoments", states["state"]), cast("PearsonResiduals", of.found)
+    return given.with_sums(state.mean, state.weight)
 
 
 def _filled(found: ObservedColumns) -> str:

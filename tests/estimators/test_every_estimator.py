@@ -934,6 +934,7 @@ RUBBISH = np.tile([[1e9], [-1e10], [1e300], [np.inf], [np.nan]], (N // 5, D)) * 
 LEAVING = CASES | {
     "PCA krylov scaled": Case(lambda: bp.PCA(2, solver="krylov", scale=True, tol=1e-12)),
     "PCA standardized": Case(lambda: bp.PCA(2, preprocess=bp.rows.Standardize())),
+    "PCA of Pearson residuals": Case(lambda: bp.PCA(2, preprocess=bp.rows.PearsonResiduals())),
     "PCA of counts of alleles": Case(lambda: bp.PCA(2, scale=bp.rules.Patterson(ploidy=99))),
     "PCA of normalized totals": Case(lambda: bp.PCA(2, preprocess=[bp.rows.NormalizeTotal(), bp.rows.Log1p()])),
     "Ridge of folds": Case(lambda: bp.Ridge([0.1, 0.5], cv=3), NUMBERS),

@@ -101,8 +101,9 @@ class PCA(LinearModel[Moments]):
     preprocess : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those in order, or None, default None
         Applied to each row first, in ``fit`` and in all methods that take rows, in the same read. Attributes such as
         ``mean_``, and the result of ``inverse_transform``, describe the preprocessed rows. For counts:
-        :class:`bigpca.rows.NormalizeTotal`, :class:`bigpca.rows.Log1p`, :class:`bigpca.rows.Standardize`. What a step
-        is not given, such as a target, takes one more read, and is in ``preprocess_``.
+        :class:`bigpca.rows.NormalizeTotal`, :class:`bigpca.rows.Log1p`, :class:`bigpca.rows.Standardize`,
+        :class:`bigpca.rows.PearsonResiduals`. What a step is not given, such as a target, takes one more read, and
+        ``preprocess_`` has it.
     nan_policy : {"raise", "omit", "mean"}, default "raise"
         Rows with NaN or infinities raise an error, or are omitted from the fit (not by "dot") and have NaN scores.
         "mean": in the fit, the mean of a column replaces its NaN, and one more read finds the means; ``transform``

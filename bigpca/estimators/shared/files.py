@@ -26,7 +26,7 @@ from bigpca.errors import ModelFormatError, brief
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.passes.reading.row_maps import GeneMap, Profile
 from bigpca.records import Coding, Held, Values, pack
-from bigpca.rows import L2, Log1p, NormalizeTotal, Power, Standardize
+from bigpca.rows import L2, Log1p, NormalizeTotal, PearsonResiduals, Power, Standardize
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening
@@ -34,7 +34,10 @@ from bigpca.storage import MODEL_FORMAT, Annotations, write_group
 from bigpca.storage.chunks import is_storable
 from bigpca.storage.files import content_digest, digest, kind_of, public, real_path
 
-_RECORDS = (L2, Log1p, NormalizeTotal, Profile, Power, Standardize, GeneMap, CosLatitude, Patterson, Whitening)
+_RECORDS = (
+    *(L2, Log1p, NormalizeTotal, Profile, PearsonResiduals, Power, Standardize, GeneMap),
+    *(CosLatitude, Patterson, Whitening),
+)
 RECORDS: dict[str, type] = {one.__name__: one for one in _RECORDS}
 KEY = "record"  # of the name
 VECTOR = "vector"

@@ -895,6 +895,95 @@ class Standardize(RowPreprocessor):
 
 
 @dataclass(frozen=True)
+class PearsonResiduals(RowPreprocessor):
+    """Analytic Pearson residuals of counts: their deviations from what row and column sums predict, over its deviation.
+
+    ``clip((x - mu) / sqrt(mu + mu^2 / theta), -clip, clip)`` with ``mu`` the sum of the row times the share of the
+    column in all counts.
+
+    Parameters
+    ----------
+    theta : float > 0, default 100
+        Of the negative binomial distribution; ``np.inf`` for Poisson's.
+    clip : float > 0, or None, default None
+        Where both ends are clipped, ``np.inf`` for no clipping; None for the square root of the number of rows of the
+        fit.
+    shares : sequence of float, or None, default None
+        Of the columns; None for those of the rows. One more read of ``fit`` finds both; ``model.preprocess_`` has them.
+
+    Raises
+    ------
+    ValueError
+        For rows with negative values, by number; for rows of another width; and with None outside a fit, or in the
+        first ``partial_fit``.
+
+    Notes
+    -----
+    Lause, Berens & Kobak (2021), "Analytic Pearson residuals for normalization of single-cell RNA-seq UMI data", as
+    ``scanpy.experimental.pp.normalize_pearson_residuals``. Residuals of columns without counts in the fit, and of rows
+    of zeros, are 0. Zeros of a row get residuals too, so sparse rows become dense, some at a time.
+
+    Examples
+    --------
+    >>> PearsonResiduals(np.inf, 10, (0.75, 0.25)).apply(np.array([[3.0, 1.0], [0.0, 4.0]]), "X").round(3).tolist()
+    [[0.0, 0.0], [-1.732, 3.0]]
+    """
+
+    found_by_fit: ClassVar[tuple[str, ...]] = ("clip", "shares")
+
+    theta: float = 100.0
+    clip: float | None = None
+    shares: tuple[float, ...] | None = field(default=None, repr=False)
+
+    def __post_init__(self) -> None:
+        real_number("theta", self.theta, "(0, inf]", "100, or np.inf for counts of Poisson's distribution,")
+        if self.clip is not None:
+            real_number("clip", self.clip, "(0, inf]", "30, or None for the root of the number of rows,")
+        if self.shares is not None:
+            object.__setattr__(self, "shares", tuple(map(float, self.shares)))
+
+    def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
+        """Return the residuals."""
+        self.check_known()
+        if rows.shape[1] != len(self.shares or ()):
+            raise ValueError(
+                f"PearsonResiduals has {len(self.shares or ())} shares, but {where} has {rows.shape[1]} columns."
+            )
+        values = form_of(rows).dense(rows).astype(working_dtype(rows.dtype), copy=False)
+        _reject_below(values, 0, numbers, where, "PearsonResiduals() takes counts")
+        totals = values.sum(axis=1, dtype=np.float64)
+        totals[~np.isfinite(totals)] = 0  # of rows that are rejected or left out
+        expected = np.multiply.outer(totals, np.array(self.shares)).astype(values.dtype)
+        found = self.of(values, expected)
+        np.copyto(found, values, where=~np.isfinite(values))
+        return found
+
+    def with_sums(self, sums: Vector, n: float) -> PearsonResiduals:
+        """Return the map for n rows with column sums in proportion to these."""
+        total = sums.sum()
+        if not total > 0:
+            raise ValueError("PearsonResiduals() takes counts, but all values are 0: no column has a share of them.")
+        clip = self.clip or float(np.sqrt(n))
+        return replace(self, clip=clip, shares=self.shares or tuple((sums / total).tolist()))
+
+    def of(self, values: Array, expected: Array) -> Array:
+        """Return the clipped residuals of values of which those are expected, which is overwritten."""
+        found: Array = values - expected
+        variance = expected / self.theta
+        variance += 1
+        variance *= expected
+        deviation = np.sqrt(variance, out=variance)
+        known = deviation > 0
+        np.divide(found, deviation, out=found, where=known)
+        found[~known] = 0
+        return np.clip(found, -self.clip, self.clip, out=found)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The values, what is expected, in float64 first, the residuals and their deviations."""
+        return rows * d * (2 * 8 + 4 * itemsize + 1) + 3 * 8 * d, 0
+
+
+@dataclass(frozen=True)
 class GeneMap(RowPreprocessor):
     """Row map from the counts of all genes to clipped standard scores of the genes that vary most, or to logarithms.
 

@@ -217,7 +217,7 @@ def test_the_median_of_any_number_of_rows_takes_bounded_memory(monkeypatch: pyte
     bp.PCA(2, preprocess=MEDIAN_FIRST).fit(rows[1:])
 
 
-@pytest.mark.parametrize("first", [MEDIAN_FIRST, bp.rows.Standardize()])
+@pytest.mark.parametrize("first", [MEDIAN_FIRST, bp.rows.Standardize(), bp.rows.PearsonResiduals()])
 def test_what_no_read_finds_is_rejected_before_a_read_and_by_the_plan(first: Any) -> None:
     rows = unreadable(*COUNTS.shape)
     for model, beside in (
@@ -233,7 +233,7 @@ def test_what_no_read_finds_is_rejected_before_a_read_and_by_the_plan(first: Any
             model.fit,
             *([] if "covariates" in beside or isinstance(model, bp.ScoredPCA) else [model.partial_fit]),
         ):
-            with pytest.raises(ValueError, match=r"only a fit to X alone finds: .* Give (t|mean and )"):
+            with pytest.raises(ValueError, match=r"only a fit to X alone finds: .* Give (t|mean and |clip and )"):
                 call(rows, **beside)
     with pytest.raises(ValueError, match="only a fit to X alone finds"):
         bp.PCA(2, preprocess=first).partial_fit(rows)
@@ -294,6 +294,43 @@ def test_sparse_columns_whose_scale_is_lost_to_their_mean_are_rejected() -> None
     weights = np.where(rows[:, 1] == 0, 1e-12, 1.0)
     with pytest.raises(ValueError, match="column 1 of the sparse rows varies little compared with its mean"):
         bp.PCA(1, preprocess=bp.rows.Standardize()).fit(csr_array(rows), sample_weight=weights)
+
+
+def residuals_of(rows: Any, theta: float = 100.0) -> Any:
+    """Pearson residuals by their formula; 0 where nothing is expected."""
+    rows = rows.astype("f8")
+    mu, most = np.outer(rows.sum(axis=1), rows.sum(axis=0) / rows.sum()), np.sqrt(len(rows))
+    found = np.divide(rows - mu, np.sqrt(mu + mu**2 / theta), out=np.zeros(rows.shape), where=mu > 0)
+    return np.clip(found, -most, most)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_pearson_residuals_take_one_more_read_and_score_new_rows_the_next_day(form: str, tmp_path: Path) -> None:
+    rows, expected = FORMS[form](tmp_path), residuals_of(COUNTS)
+    model = bp.PCA(3, preprocess=bp.rows.PearsonResiduals())
+    assert model.plan(rows).passes == 2
+    assert any("one more read finds the shares of the columns" in note for note in model.plan(rows).notes)
+    scores, plain = np.asarray(model.fit(rows).transform(rows)), bp.PCA(3).fit(expected)
+    np.testing.assert_allclose(model.explained_variance_, plain.explained_variance_, rtol=1e-6)
+    np.testing.assert_allclose(np.abs(scores), np.abs(plain.transform(expected)), rtol=0, atol=2e-5)
+    model.save(tmp_path / "m.zarr")
+    few = rows if form == "stored CSR" else rows[:9]  # whose own sums are others
+    np.testing.assert_allclose(np.asarray(bp.load(tmp_path / "m.zarr").transform(few))[:9], scores[:9], atol=1e-6)
+    weighted = model.fit(rows, sample_weight=np.full(N, 2.0)).preprocess_
+    assert weighted == model.fit(np.repeat(COUNTS, 2, axis=0)).preprocess_
+    with pytest.raises(ValueError, match="all values are 0"):
+        model.fit(0 * COUNTS)
+
+
+def test_pearson_residuals_are_those_of_scanpy() -> None:
+    scanpy, anndata = pytest.importorskip("scanpy"), pytest.importorskip("anndata")
+    for theta in (100.0, 2.0):
+        cells = anndata.AnnData(csr_matrix(COUNTS[TOTALS > 0]))
+        with warnings.catch_warnings(action="ignore"):  # of what scanpy is built on
+            scanpy.experimental.pp.normalize_pearson_residuals(cells, theta=theta)
+        model = bp.PCA(3, preprocess=bp.rows.PearsonResiduals(theta)).fit(csr_array(COUNTS[TOTALS > 0]))
+        expected = bp.PCA(3).fit(np.asarray(cells.X)).explained_variance_
+        np.testing.assert_allclose(model.explained_variance_, expected, rtol=1e-5)
 
 
 def test_clipping_is_that_of_scanpy() -> None:

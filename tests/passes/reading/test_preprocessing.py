@@ -13,6 +13,15 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((7, 5))
 MEAN, SCALE = np.array([0.5, 0, -1, 100, 3]), np.array([0.25, 1, 2, 0.5, 50])
 Z0 = -MEAN / SCALE  # of which one is clipped
+SHARES = (0.1, 0.2, 0.4, 0.0, 0.3)  # of no counts in one column
+
+
+def residuals(x: Any, theta: float, clip: float) -> Any:
+    """Those of the formula; 0 where nothing is expected."""
+    mu = np.outer(x.sum(axis=1), SHARES)
+    return np.clip(np.divide(x - mu, np.sqrt(mu + mu**2 / theta), out=np.zeros(x.shape), where=mu > 0), -clip, clip)
+
+
 EXPECTED: dict[RowPreprocessor, Any] = {
     bp.rows.L2(): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
     bp.rows.L2(zero_rows="keep"): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
@@ -22,12 +31,15 @@ EXPECTED: dict[RowPreprocessor, Any] = {
     bp.rows.Log1p(): np.log1p,
     bp.rows.Standardize(None, MEAN, SCALE): lambda x: (x - MEAN) / SCALE + MEAN / SCALE,
     bp.rows.Standardize(2.5, MEAN, SCALE): lambda x: np.clip((x - MEAN) / SCALE, -2.5, 2.5) - np.clip(Z0, -2.5, 2.5),
+    bp.rows.PearsonResiduals(100, 6, SHARES): lambda x: residuals(x, 100, 6),
+    bp.rows.PearsonResiduals(np.inf, np.inf, SHARES): lambda x: residuals(x, np.inf, np.inf),
 }
+TAKES_COUNTS = bp.rows.NormalizeTotal | bp.rows.Log1p | bp.rows.PearsonResiduals
 
 
 def rows_for(f: RowPreprocessor) -> Any:
     """Return X, or its absolute values where they are taken for counts."""
-    return np.abs(X) if isinstance(f, bp.rows.NormalizeTotal | bp.rows.Log1p) else X
+    return np.abs(X) if isinstance(f, TAKES_COUNTS) else X
 
 
 @pytest.mark.parametrize("dtype", ["f8", "f4", "f2", "i1"])
@@ -40,13 +52,16 @@ def test_rows_are_those_of_the_formula_and_the_input_is_unchanged(f: RowPreproce
     assert found.dtype == f.output_dtype(rows.dtype) == ("f8" if wide else "f4")
     eps = np.finfo(found.dtype).eps
     expected = EXPECTED[f](rows.astype("f8"))
-    np.testing.assert_allclose(found, expected, rtol=4 * eps, atol=200 * eps * isinstance(f, bp.rows.Standardize))
+    cancels = isinstance(f, bp.rows.Standardize | bp.rows.PearsonResiduals)
+    np.testing.assert_allclose(found, expected, rtol=4 * eps, atol=200 * eps * cancels)
     assert np.array_equal(rows, before)
-    assert eval(repr(f), {one: getattr(bp.rows, one) for one in bp.rows.__all__}).becomes(f)
+    names = {one: getattr(bp.rows, one) for one in bp.rows.__all__} | {"inf": np.inf}
+    assert eval(repr(f), names).becomes(f)
     if dtype != "f2":  # which SciPy has no sparse arrays of
         sparse = f.apply(csr_array(rows), "X")
-        np.testing.assert_allclose(sparse.toarray(), found, rtol=4 * np.finfo(found.dtype).eps)
-    assert f.keeps_csr
+        dense = sparse.toarray() if f.keeps_csr else sparse
+        np.testing.assert_allclose(dense, found, rtol=4 * np.finfo(found.dtype).eps)
+    assert f.keeps_csr != isinstance(f, bp.rows.PearsonResiduals)
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-30, 1e200, 1e308])
@@ -79,11 +94,15 @@ def test_rows_of_zeros_are_rejected_by_number_or_kept() -> None:
 def test_negative_counts_are_rejected_by_row_and_rows_of_zeros_stay(form: Any) -> None:
     rows = np.abs(X)
     rows[3] = 0
-    for f in (bp.rows.NormalizeTotal(100), bp.rows.Log1p()):
+    takes = {
+        bp.rows.NormalizeTotal(100): "takes counts",
+        bp.rows.Log1p(): "takes values above -1",
+        bp.rows.PearsonResiduals(100, 6, SHARES): "takes counts",
+    }
+    for f in takes:
         found = f.apply(form(rows), "X")
-        assert not np.asarray(found if form is np.asarray else found.toarray())[3].any()
+        assert not np.asarray(found.toarray() if hasattr(found, "toarray") else found)[3].any()
     rows[5, 1] = -1.5
-    takes = {bp.rows.NormalizeTotal(100): "takes counts", bp.rows.Log1p(): "takes values above -1"}
     for f, words in takes.items():
         with pytest.raises(ValueError, match=rf"{words}, but row 105 of the store has -1\.5\. Were these rows"):
             f.apply_at(form(rows), np.arange(100, 107), "the store")
@@ -113,6 +132,10 @@ def test_a_chain_is_one_map_after_the_other() -> None:
         (lambda: bp.rows.Standardize(mean=[1.0]), ValueError, "mean and scale were expected together"),
         (lambda: bp.rows.Standardize(10).apply(X, "X"), ValueError, "mean and scale from all rows.* Give mean"),
         (lambda: bp.rows.Standardize(10, [1, 2], [1, 1]).apply(X, "X"), ValueError, "has 2 means, but X has 5 col"),
+        (lambda: bp.rows.PearsonResiduals(0), ValueError, "theta = 0 is outside"),
+        (lambda: bp.rows.PearsonResiduals(clip=-1), ValueError, "clip = -1 is outside"),
+        (lambda: bp.rows.PearsonResiduals().apply(np.abs(X), "X"), ValueError, "clip and shares from all rows"),
+        (lambda: bp.rows.PearsonResiduals(9, 9, [1]).apply(X, "X"), ValueError, "has 1 shares, but X has 5 col"),
         (lambda: preprocessors("l2"), TypeError, "preprocess = 'l2' is not known"),
         (lambda: preprocessors([bp.rows.L2(), 1]), TypeError, "is not known; None, a record such as"),
         (lambda: preprocessors(bp.rows.L2), TypeError, "is not known"),
