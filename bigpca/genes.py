@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
@@ -283,9 +284,10 @@ def genes_by_residuals(
     ranks = np.argsort(np.argsort(-compared, axis=1, kind="stable"), axis=1, kind="stable").astype(np.float32)
     ranks[ranks >= n_top_genes] = np.nan
     chosen = np.sum(~np.isnan(ranks), axis=0)
-    rank = np.ma.median(np.ma.masked_invalid(ranks), axis=0).filled(np.nan)
+    with warnings.catch_warnings(action="ignore", category=RuntimeWarning):  # of genes that no batch chose
+        rank = np.nanmedian(ranks, axis=0)
     order = np.lexsort((np.nan_to_num(rank, nan=np.inf), -chosen))  # of genes that are alike, the first
-    merged = cast("StoredColumnMoments", reduce(lambda one, other: one.merge(other), sums))
+    merged = reduce(lambda one, other: one.merge(other), sums)
     table = {
         "means": merged.mean,
         "variances": merged.squares / (merged.weight - 1),

@@ -976,7 +976,8 @@ class PearsonResiduals(RowPreprocessor):
         known = deviation > 0
         np.divide(found, deviation, out=found, where=known)
         found[~known] = 0
-        return np.clip(found, -self.clip, self.clip, out=found)
+        most = self.clip or np.inf
+        return np.clip(found, -most, most, out=found)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The values, what is expected, in float64 first, the residuals and their deviations."""
