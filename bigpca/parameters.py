@@ -160,8 +160,8 @@ PANELS = {
             "Applied to each row first: l2, power:0.5, power:0.5,l2 or normalize-total:1e4,log1p.", form="STEPS"
         ),
         "nan_policy": Parameter(
-            "Rows with NaN: an error, left out, filled in by means of columns, or (pca) without what lacks in a pair.",
-            words=("raise", "omit", "mean", "pairwise"),
+            "Rows with NaN: an error, left out, filled in by means; pca: left out of pairs of columns, or estimated.",
+            words=("raise", "omit", "mean", "pairwise", "em"),
         ),
         "solver": Parameter(
             "auto, covariance, dot, krylov; with a kernel auto, dense, krylov, features; supervised: landmarks, pairs.",

@@ -437,6 +437,15 @@ def test_genotypes_agree_with_scikit_allel_and_numpy(ran: Ran) -> None:
     assert row["scikit-allel, float64"]["error"] < 1e-8
 
 
+def test_missing_entries_are_estimated_better_than_filled(ran: Ran) -> None:
+    size = ("--rows", 150, "--columns", 16, "-k", 2, "--shares", 0.3, "--seeds", 1, "--spectra", "low noise")
+    row = json.loads(ran("missing.py", *size).splitlines()[0])
+    assert row["sine, em"] < row["sine, pairwise"] < row["sine, mean"]
+    assert row["first after 5"] == pytest.approx(1, abs=1e-3)
+    assert row["degrees left"] < 0.1
+    assert row["first, plain, after 100"] < 0.9
+
+
 def test_places_reads_and_fits_the_same_bits_from_a_store(ran: Ran, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "DEFAULT_REGION", "ENDPOINT_URL"):
         monkeypatch.setenv(f"AWS_{name}", "")  # is set by the benchmark, and restored

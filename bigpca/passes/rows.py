@@ -417,9 +417,9 @@ class Rows:
         Whether rows come in batches, and how many there are.
     seed : int
         Seed of all random draws of a fit.
-    nan_policy : {"raise", "omit", "mean", "pairwise"}
+    nan_policy : {"raise", "omit", "mean", "pairwise", "em"}
         Of rows with NaN or infinities. With "mean", NaN are filled in the rows that :func:`filled` returns, and
-        rejected in others; with "pairwise" they stay there.
+        rejected in others; with "pairwise" and "em" they stay there.
     steps : tuple of MapStep
         Those of rows as they are stored come first: limits of values, and what fills in missing ones.
     counted : CountedRows

@@ -74,8 +74,12 @@ MAX_PIXELS = 64 * 10**6
 MAX_COMPONENTS = 6  # whose extremes are shown
 MAX_MARKS, MAX_MARK_PICTURES = 1000, 100
 ROWS_AT_AN_END = 5
-BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "sketch": "sketch"}
-MISSING = {"mean": "the means of their columns", "pairwise": "left out of the pairs of columns that lack one of both"}
+BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "em": "EM", "sketch": "sketch"}
+MISSING = {
+    "mean": "the means of their columns",
+    "pairwise": "left out of the pairs of columns that lack one of both",
+    "em": "estimated by maximum likelihood",
+}
 MAX_VALUE = 200  # characters of a parameter
 TOP_FEATURES = 5
 MAX_FEATURE_COMPONENTS = 50  # of the table of features

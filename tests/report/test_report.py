@@ -202,6 +202,7 @@ NOISE = np.random.default_rng(0).standard_normal((900, 9))
 OMIT = bp.PCA(4, nan_policy="omit")
 GAPS = [_with(X, np.s_[:n, 0], np.nan) for n in (3, 60)]
 PAIRS = bp.PCA(4, nan_policy="pairwise")
+LIKELY = bp.PCA(2, nan_policy="em", max_passes=None)
 SPARSE = np.where(np.random.default_rng(0).random((60, 12)) < 0.5, np.nan, X[:60])
 CONSTANT = _with(X, np.s_[:, 5], 7.0)
 LEADING = np.random.default_rng(0).standard_normal((300, 1))  # a direction beside one column of 43 % of the variance
@@ -234,6 +235,8 @@ CHECKS: dict[str, tuple[Any, np.ndarray, str, Verdict | None, str]] = {
         Verdict.NONE,
         "estimated from pairs of columns, with eigenvalues down to -",
     ),
+    "likeliest": (LIKELY, SPARSE, "converged", Verdict.PASS, "yes, tolerance 0.001 met"),
+    "unsettled": (bp.PCA(2, nan_policy="em", max_passes=2), SPARSE, "converged", Verdict.FAIL, "no, stopped"),
     "outside": (
         bp.ApproximatePCA(2, bp.sketches.Gaussian(3), approximation="tutorial"),
         matrix(900, 90),

@@ -122,7 +122,7 @@ class Projection(LinearRowMap):
     components : ndarray of shape (k, d)
     deviations : ndarray of shape (k,) or None
         Divides the scores (whitening); where it is 0 the scores are 0.
-    nan_policy : {"raise", "omit", "mean", "pairwise"}
+    nan_policy : {"raise", "omit", "mean", "pairwise", "em"}
         "omit" gives rows of NaN for rows that hold one; "mean" and the like least squares on the columns that are
         there.
     l2 : bool

@@ -127,10 +127,10 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     :meth:`_unsummed`, :meth:`_empty` and :attr:`_orthonormal`. The fitted attributes are
     those of :class:`bigpca.PCA`; a fit that is not exact also has those below.
 
-    With ``nan_policy="mean"`` and "pairwise", ``transform`` gives rows with NaN the scores of the point in the plane of
-    the components that is nearest in the columns that are there (Nelson, Taylor & MacGregor 1996), with a warning where
-    these do not determine it: then the scores of minimum norm. A row of NaN alone has scores of NaN. Other methods
-    reject such rows.
+    With ``nan_policy="mean"``, "pairwise" and "em", ``transform`` gives rows with NaN the scores of the point in the
+    plane of the components that is nearest in the columns that are there (Nelson, Taylor & MacGregor 1996), with a
+    warning where these do not determine it: then the scores of minimum norm. A row of NaN alone has scores of NaN.
+    Other methods reject such rows.
 
     Attributes
     ----------

@@ -109,7 +109,10 @@ class PCA(LinearModel[Moments]):
         "mean": in the fit, the mean of a column replaces its NaN, and one more read finds the means; ``transform``
         projects the observed values of a row by least squares. "pairwise": the same, but each entry of the covariance
         is divided by the share of the rows that have both of its columns ("covariance" only; for gaps that do not
-        depend on the values). Infinities and columns that are entirely NaN raise an error.
+        depend on the values). "em": the probabilistic model that is likeliest for the values that are there, found by
+        an iteration of one read a step, until plane and variances are known to ``tol``; ``n_components`` is a number,
+        and the centre is estimated. It takes 3 to 20 reads, at most ``max_passes``. Infinities and columns that are
+        entirely NaN raise an error.
     memory_limit : int, str or None, default None
         Per process, such as "2 GiB"; None for the limits of the live workers, or the free memory of the machine.
 
@@ -164,7 +167,8 @@ class PCA(LinearModel[Moments]):
         store; for "dot" that of the total variance. At most 1e-6; a fit raises an error above that.
     eigenvalue_bounds_, captured_variance_bounds_, subspace_error_bounds_, bounds_confidence_, residuals_, n_passes_,
     converged_
-        Set by "krylov" only; see :class:`bigpca.estimators.linear.model.LinearModel`.
+        Set by "krylov" only, but ``converged_`` also with ``nan_policy="em"``; see
+        :class:`bigpca.estimators.linear.model.LinearModel`.
 
     Examples
     --------
@@ -292,6 +296,8 @@ class PCA(LinearModel[Moments]):
     _statistics = "moments of all rows"
 
     def _unsummed(self, what: str) -> str:
+        if self.nan_policy == "em":
+            return f'{what} needs the moments of all rows, which nan_policy="em" never computes.'
         if self.solver not in ("krylov", "dot"):  # a fit reports an unknown one
             return ""
         return (

@@ -245,6 +245,8 @@ class PCAResult(SummedRows, Certified):
         Of the covariance from pairs that are there; None of all others.
     shrinkage : tuple of k floats, or None
         Of the components, from all eigenvalues; None where a fit finds only some.
+    settled : bool or None
+        Whether an iteration without a certificate met its tolerance.
     """
 
     none_is_known: ClassVar[frozenset[str]] = frozenset({"scale_"})
@@ -262,10 +264,16 @@ class PCAResult(SummedRows, Certified):
     left: Moments | None = stored(of=lambda held, name: Moments(held.size("d")), default=None)
     negative_eigenvalue_: float | None = stored(of=float, most=0, default=None)
     shrinkage: tuple[float, ...] | None = stored(of=tuple, least=0, most=1, default=None)
+    settled: bool | None = stored(of=bool, default=None)
 
     solve_error_ = of_part("regression", "error")
     covariate_coef_ = of_part("regression", "coef")
     covariate_mean_ = of_part("regression", "mean")
+
+    @property
+    def converged_(self) -> bool | None:
+        """Whether an iteration met its tolerance; None if there was none."""
+        return self.settled if self.certificate is None else self.certificate.converged
 
     @property
     def explained_variance_ratio_(self) -> Vector:

@@ -584,7 +584,7 @@ def check_policies(estimator: BaseEstimator) -> None:
     TypeError, ValueError
     """
     accepts = estimator._traits.accepts
-    taken = [one for one, trait in zip(INCOMPLETE, ("gaps", "pairs"), strict=True) if trait in accepts]
+    taken = [one for one, trait in zip(INCOMPLETE, ("gaps", "pairs", "pairs"), strict=True) if trait in accepts]
     if (policy := estimator.nan_policy) in INCOMPLETE and policy not in taken:
         which = "PCA, ApproximatePCA and RotatedPCA" if policy == "mean" else "PCA"
         raise ValueError(

@@ -23,14 +23,14 @@ PRECISE = np.dtype(np.float64)
 
 
 # Policies by which a fit uses incomplete rows, and transform projects them. All rows decide what is made of a gap.
-INCOMPLETE = ("mean", "pairwise")
+INCOMPLETE = ("mean", "pairwise", "em")
 NEITHER = (
     'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", reject that), '
     'nan_policy="mean" to fill in the means of the columns for NaN (PCA and ApproximatePCA)'
 )
 FITS_ONLY = (
-    'With nan_policy="mean" (and "pairwise") a fit takes NaN, but no infinities, and so does transform; whatever else '
-    'reads rows takes complete ones. Set nan_policy="omit" to leave those rows out'
+    'With nan_policy="mean", "pairwise" or "em" a fit takes NaN, but no infinities, and so does transform; whatever '
+    'else reads rows takes complete ones. Set nan_policy="omit" to leave those rows out'
 )
 
 
@@ -261,9 +261,9 @@ def prepare_block(
     shift : ndarray of shape (d,), in the dtype of the block, or None for zeros
     owned : bool
         Whether ``values`` may be overwritten.
-    nan_policy : {"raise", "omit", "mean", "pairwise"}
+    nan_policy : {"raise", "omit", "mean", "pairwise", "em"}
         "omit" leaves out rows with NaN or infinities. "raise" rejects both, and so does "mean", whose rows were filled
-        as they were read; "pairwise" keeps NaN.
+        as they were read; the others keep NaN.
     where : str
         Name of the block in errors.
     numbers : ndarray of shape (rows,), int64, or None

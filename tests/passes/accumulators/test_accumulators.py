@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
+from scipy.stats import multivariate_normal
 
 import bigpca
 from bigpca import csr, kernels
@@ -25,6 +26,7 @@ from bigpca.forms import DENSE
 from bigpca.passes.accumulators.base import Accumulator, joined, update_all
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.accumulators.expected_scores import ExpectedScores, Latent
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
@@ -162,8 +164,8 @@ def with_holes(X: Array) -> Array:
 
 def holed_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
     """Fold rows with NaN and weights, as a fold does that counts what is there."""
-    state = at_work(template, start, stop)
-    shift = X.mean(0, "f8").astype(X.dtype) if isinstance(template, ObservedPairs) else None  # of an earlier read
+    state, later = at_work(template, start, stop), isinstance(template, ObservedPairs | ExpectedScores)
+    shift = X.mean(0, "f8").astype(X.dtype) if later else None  # of an earlier read
     for a, b in pairwise([start, *cuts, stop]):
         present = np.flatnonzero(WEIGHTS[a:b] > 0) + a
         if len(present):
@@ -189,6 +191,29 @@ def _of_pairs(X: Array) -> list[Array]:
     shift = X.mean(0, "f8").astype(X.dtype)
     there, values = ~HOLES * WEIGHTS[:, None], np.where(HOLES, 0, (X - shift).astype("f8"))
     return [shift.astype("f8"), np.triu(values.T @ (there * values)), np.triu(there.T @ ~HOLES)]
+
+
+LATENT = Latent(W, np.linspace(-0.5, 0.5, D), 0.7)
+
+
+def _expected(X: Array) -> list[Array]:
+    """Return what each row of its own says, by the joint normal density of its columns and scores."""
+    rows, shift = X.astype("f8"), X.mean(0, "f8").astype(X.dtype)
+    seconds, firsts, scores, likelihood = np.zeros((D, K + 1, K + 1)), np.zeros((D, K + 1)), np.zeros((K + 1,) * 2), 0.0
+    for row, holes, weight in zip(rows - shift, HOLES, WEIGHTS, strict=True):
+        o = ~holes
+        S = W[o] @ W[o].T + LATENT.noise * np.eye(o.sum())
+        z = W[o].T @ np.linalg.solve(S, row[o] - LATENT.mean[o])
+        second = np.outer(np.append(z, 1), np.append(z, 1))
+        second[:K, :K] += np.eye(K) - W[o].T @ np.linalg.solve(S, W[o])
+        seconds[o] += weight * second
+        firsts[o] += weight * row[o, None] * np.append(z, 1)
+        scores += weight * second * o.any()
+        likelihood += weight * multivariate_normal(LATENT.mean[o], S).logpdf(row[o]) if o.any() and weight else 0.0
+    upper = np.triu_indices(K + 1)
+    there = ~HOLES * WEIGHTS[:, None]
+    squares = (there * np.where(HOLES, 0, rows - shift) ** 2).sum(0)
+    return [seconds[:, *upper], firsts, scores[upper], squares, there.sum(0), np.array(likelihood)]
 
 
 def sparse_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
@@ -644,6 +669,14 @@ CASES = [
         N,
         lambda s: [s.mean, np.triu(unpack_upper(s.packed, D)), np.triu(unpack_upper(s.pairs, D))],
         _of_pairs,
+    ),
+    Case(
+        "ExpectedScores",
+        lambda: ExpectedScores(D, K, LATENT),
+        holed_state,
+        N,
+        lambda s: [s.seconds, s.firsts, s.scores, s.squares, s.weights, np.array(s.likelihood)],
+        _expected,
     ),
     Case(
         "LeftProduct",
