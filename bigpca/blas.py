@@ -272,6 +272,13 @@ def forget_others() -> None:
     _adjust()
 
 
+def _taken(left: deque[T]) -> Iterator[T]:
+    """Yield what is left, of which other threads take too."""
+    with suppress(IndexError):
+        while True:
+            yield left.popleft()
+
+
 class Crew:
     """The threads of a pass in this process.
 
@@ -301,11 +308,6 @@ class Crew:
         """End the threads that help."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    @property
-    def idle(self) -> int:
-        """Threads that have no task."""
-        return max(0, self.threads - self._busy)
-
     def _count(self, more: int) -> None:
         with self._lock:
             self._busy += more
@@ -318,13 +320,49 @@ class Crew:
 
     def each(self, work: Callable[[T], object], pieces: Iterable[T]) -> None:
         """Call ``work`` for every piece, on this thread and on idle ones."""
-        left, helping = deque(pieces), list[Future[None]]()
+        left = deque(pieces)
+        with self._helpers(work, left) as ask:
+            for piece in _taken(left):
+                ask(len(left))
+                work(piece)
+
+    def ahead(self, work: Callable[[T], Iterable[R]], pieces: Sequence[T], most: int) -> Iterator[Iterable[R]]:
+        """Yield what ``work`` yields of every piece, in order; see :func:`made_ahead`."""
+        made, left, begun = [Future[list[R]]() for _ in pieces], deque[int](), 0
+
+        def make(i: int) -> None:
+            try:
+                made[i].set_result(list(work(pieces[i])))
+            except BaseException as error:
+                made[i].set_exception(error)
+
+        with self._helpers(make, left) as ask:
+            for i, piece in enumerate(pieces):
+                end = min(len(pieces), i + min(most, 1 + ask(0) + max(0, self.threads - self._busy)))
+                left.extend(range(begun, end))
+                begun = max(begun, end)
+                ask(len(left) - 1)
+                own = False  # the first that is left is this piece, or another makes this one
+                while not (own or made[i].done()) and (first := next(_taken(left), None)) is not None:
+                    own = first == i
+                    if not own:
+                        make(first)
+                yield work(piece) if own else made[i].result()
+                made[i] = Future()  # which holds nothing
+
+    @contextmanager
+    def _helpers(self, work: Callable[[T], object], left: deque[T]) -> Iterator[Callable[[int], int]]:
+        """Yield what has up to so many idle threads take pieces that are left, until the body ends, and counts them."""
+        helping = list[Future[None]]()
+
+        def ask(count: int) -> int:
+            helping[:] = [one for one in helping if not one.done() or one.result()]
+            while len(helping) < min(count, self.threads) and self._claim():
+                helping.append(self._pool.submit(copy_context().run, self._help, work, left))
+            return len(helping)
+
         try:
-            while left:
-                while len(left) > 1 and len(helping) < self.threads and self._claim():
-                    helping.append(self._pool.submit(copy_context().run, self._help, work, left))
-                with suppress(IndexError):  # a helper took the last
-                    work(left.popleft())
+            yield ask
         finally:
             left.clear()
             for one in helping:
@@ -335,9 +373,10 @@ class Crew:
 
     def _help(self, work: Callable[[T], object], left: deque[T]) -> None:
         try:
-            while left and self._busy <= self.threads:
-                with suppress(IndexError):
-                    work(left.popleft())
+            for piece in _taken(left):
+                work(piece)
+                if self._busy > self.threads:
+                    break
         finally:
             self._count(-1)
 
@@ -353,22 +392,11 @@ def each_piece(work: Callable[[T], object], pieces: Iterable[T]) -> None:
 
 
 def made_ahead(work: Callable[[T], Iterable[R]], pieces: Sequence[T], most: int) -> Iterator[Iterable[R]]:
-    """Yield what ``work`` yields of every piece, in order; idle threads make up to ``most`` pieces at a time."""
-    crew, i = _crew.get(), 0
-    while i < len(pieces):
-        several = pieces[i : i + max(1, min(most, 1 + (0 if crew is None else crew.idle)))]
-        i += len(several)
-        if len(several) == 1:
-            yield work(several[0])
-            continue
-        made = dict[int, list[R]]()
-
-        def make(number: int, several: Sequence[T] = several, made: dict[int, list[R]] = made) -> None:
-            made[number] = list(work(several[number]))
-
-        each_piece(make, range(len(several)))
-        for number in range(len(several)):
-            yield made.pop(number)
+    """Yield what ``work`` yields of every piece, in order, while idle threads make the next: up to ``most`` at a time,
+    with the one that is in use.
+    """
+    crew = _crew.get()
+    return map(work, pieces) if crew is None or crew.threads == 1 or most < 2 else crew.ahead(work, pieces, most)
 
 
 def in_strips(count: int) -> AbstractContextManager[None]:

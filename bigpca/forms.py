@@ -6,6 +6,7 @@ Code that takes rows of either kind asks ``csr.form_of(rows)`` for what does it,
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -327,17 +328,22 @@ class DenseForm:
         ``owned`` rows may be overwritten.
         """
         shift = np.zeros(values.shape[1], dtype) if shift is None else shift
-        sums, largest, step = np.zeros(values.shape[1]), 0.0, cached_rows(values.shape[1] * dtype.itemsize)
+        count, step = len(values), cached_rows(values.shape[1] * dtype.itemsize)
         shifted = values if owned and values.dtype == dtype else np.empty_like(values, dtype)
-        for i in range(0, len(values), step):
-            strip = shifted[i : i + step]
-            if values.dtype != dtype:  # converted in place, without another strip
-                strip[...] = values[i : i + step]
-            np.subtract(strip if values.dtype != dtype else values[i : i + step], shift, out=strip)
-            self.column_sums(strip, sums)
-            if find_largest:
-                largest = max(largest, magnitude(strip))
-        return shifted, sums, largest
+        # Rows beyond the last 128 are summed alone.
+        edges = sorted({*range(0, count, step), count, count if step < 128 else count // 128 * 128})
+        found = dict[int, tuple[Vector, float]]()
+
+        def centre(edge: tuple[int, int]) -> None:
+            rows, strip = values[slice(*edge)], shifted[slice(*edge)]
+            if rows.dtype != dtype:  # converted in place, without another strip
+                strip[...] = rows
+            np.subtract(rows if rows.dtype == dtype else strip, shift, out=strip)
+            found[edge[0]] = self.column_sums(strip), magnitude(strip) if find_largest else 0.0
+
+        blas.each_piece(centre, pairwise(edges))
+        sums = sum((found[edge][0] for edge in edges[:-1]), np.zeros(values.shape[1]))
+        return shifted, sums, max([0.0, *(most for _, most in found.values())])
 
     def total(self, values: Any) -> Vector:
         """Return the sums of columns, each added in float64."""

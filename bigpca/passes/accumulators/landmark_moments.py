@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import ClassVar, TypeAlias, cast
@@ -292,25 +292,25 @@ class LandmarkMoments(Accumulator):
         features.prepare(block.values.dtype, block.device)  # once, before threads that share them
         step = features.tile_rows_on(block.device)
         tiles = [slice(i, i + step) for i in range(0, block.count, step)]
+        # Those of the first tile are about their own mean, as are then all others.
+        some = (tiles, []) if self._shifts else (tiles[:1], tiles[1:])
         ahead = block.device.ahead(HELD_TILES // len(features.kernels))
-        for tile, made in zip(tiles, made_ahead(partial(_compared, block, features), tiles, ahead), strict=True):
-            with block.device.precise():
-                self._add(block, tile, made)
+        for few in some:
+            compared = made_ahead(partial(_compared, block, features, dict(self._shifts)), few, ahead)
+            for tile, made in zip(few, compared, strict=True):
+                with block.device.precise():
+                    self._add(block, tile, made)
 
     def _add(self, block: Block, tile: slice[int, int, None], made: Iterable[Compared]) -> None:
         """Add the features of a tile for one kernel, or for several (widths that are compared)."""
-        numbers, device = block.rows[tile], block.device
         weights = None if block.weights is None else block.weights[tile]
-        for j, (B, diagonal, squares, error, compared) in enumerate(made):
+        for j, (own, diagonal, squares, precision, compared) in enumerate(made):
             # k(x, x) - |b(x)|^2, what the features miss of x: its sum bounds the error of every eigenvalue.
             left = np.maximum(diagonal - squares, 0.0)
             self.diagonals[j] += diagonal.sum() if weights is None else weights @ diagonal
             self.residuals[j] += left.sum() if weights is None else weights @ left
-            self.evaluations += len(numbers) * compared
-            self.precision = max(self.precision, entry_precision(device.dtype_of(B), error))
-            # The features are rows of their own, with the shift of their first block.
-            own = Block.about(device.rows(B), numbers, self._shifts.get(j), device)
-            own = own if weights is None else own.weighted(weights)
+            self.evaluations += own.count * compared
+            self.precision = max(self.precision, precision)
             self._shifts[j] = own.shift
             self.moments[j].update(own)
 
@@ -346,22 +346,27 @@ class LandmarkMoments(Accumulator):
         return held + sum(gram_bytes(one.n_features, tile, rows.itemsize) for one in self.moments)
 
 
-Compared: TypeAlias = tuple[Array, Vector, Vector, float, int]
+Compared: TypeAlias = tuple[Block, Vector, Vector, float, int]
 
 
-def _compared(block: Block, features: LandmarkMap, tile: slice[int, int, None]) -> Iterator[Compared]:
-    """Yield for every kernel the features of a tile, ``k(x, x)``, ``|B_i|^2``, the error of the kernel's entries, and
-    the number of landmarks."""
+def _compared(
+    block: Block, features: LandmarkMap, shifts: Mapping[int, Vector], tile: slice[int, int, None]
+) -> Iterator[Compared]:
+    """Yield for every kernel the features of a tile, which are rows of their own about the shift of the first ones;
+    ``k(x, x)``, ``|B_i|^2``, the precision of the kernel's entries, and the number of landmarks."""
     rows, numbers, device = block.values[tile], block.rows[tile], block.device
     landmarks, transforms, shift = features.prepare(rows.dtype, device)
     A = features.kernels[0].prepare(device.rows(rows), shift, int(numbers[0]))
-    for kernel, T in zip(features.kernels, transforms, strict=True):
+    for j, (kernel, T) in enumerate(zip(features.kernels, transforms, strict=True)):
         K = landmark_block(kernel, A, landmarks)
         check_mirrored(kernel, A, landmarks, K, numbers, features.numbers)
         # Rounding of kernel values enters B at most by this; bounds allow for it.
         error = kernel.entry_error(A, landmarks) if kernel.needs_rows else 0.0
         B, squares = features_with_squares(K, T, device)
-        yield B, kernel.diagonal_of(A), squares, error, K.shape[1]
+        precision = entry_precision(device.dtype_of(B), error)
+        own = Block.about(device.rows(B), numbers, shifts.get(j), device)
+        own = own if block.weights is None else own.weighted(block.weights[tile])
+        yield own, kernel.diagonal_of(A), squares, precision, K.shape[1]
 
 
 def features_with_squares(K: Array, T: Array, device: Namespace) -> tuple[Array, Vector]:

@@ -12,6 +12,7 @@ from typing import ClassVar, Self, cast
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.blas import each_piece
 from bigpca.costs import BlockForm, Work
 from bigpca.devices import Namespace
 from bigpca.host import HOST
@@ -120,9 +121,12 @@ class Diagonal(RowWeight):
         d = block.values.shape[1]
         step = tile_rows(self.kernel.prepared_bytes(d, block.values.dtype.itemsize))
         diagonal = np.zeros(block.count)
-        for i in range(0, len(diagonal), step):
+
+        def prepare(i: int) -> None:
             A = prepare_tile(self.kernel, block, i, i + step, self.shift)
             diagonal[i : i + step] = self.kernel.diagonal_of(A)
+
+        each_piece(prepare, range(0, len(diagonal), step))
         return diagonal**self.power, diagonal
 
     def flops(self, rows: BlockForm) -> float:
@@ -171,11 +175,14 @@ class Residual(RowWeight):
         (landmarks, T, shift), device = cast("tuple[object, Array, Array | None]", prepared), block.device
         step = self.tile_rows(block.values.shape[1], block.values.dtype.itemsize, device)
         residual, diagonal = np.zeros(block.count), np.zeros(block.count)
-        for i in range(0, block.count, step):
+
+        def compare(i: int) -> None:
             A = prepare_tile(self.kernel, block, i, i + step, shift)
             squares = features_with_squares(landmark_block(self.kernel, A, landmarks), T, device)[1]
             diagonal[i : i + step] = self.kernel.diagonal_of(A)
             residual[i : i + step] = diagonal[i : i + step] - squares
+
+        each_piece(compare, range(0, block.count, step))
         residual[residual <= self.rounding * diagonal] = 0.0  # NaN compares false, stays, and is rejected
         residual[np.isin(block.rows, self.indices)] = 0.0
         return residual, diagonal
