@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from bigpca import errors as errors
     from bigpca import kernels as kernels
     from bigpca import plots as plots
+    from bigpca import preprocessing as preprocessing
     from bigpca import quality as quality
-    from bigpca import rows as rows
     from bigpca import rules as rules
+    from bigpca import scales as scales
     from bigpca import sketches as sketches
     from bigpca.data.batches import from_batches as from_batches
     from bigpca.data.feature_writer import FeatureWriter as FeatureWriter
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
     from bigpca.estimators.supervised.supervised_pca import SupervisedRandomProjection as SupervisedRandomProjection
     from bigpca.quality.pairs import compare_layers as compare_layers
     from bigpca.settings import config as config
-    from bigpca.storage.places import Place as Place
+    from bigpca.storage.places import ObjectStore as ObjectStore
 
 __version__ = "0.1.0"
 
@@ -65,13 +66,13 @@ HOMES = {
     **ESTIMATORS,
     "bigpca.data.batches": "from_batches",
     "bigpca.data.feature_writer": "FeatureWriter",
-    "bigpca.storage.places": "Place",
+    "bigpca.storage.places": "ObjectStore",
     "bigpca.data.ingest": "ingest",
     "bigpca.data.sources": "open",
     "bigpca.quality.pairs": "compare_layers",
     "bigpca.settings": "config",
 }
-MODULES = ("cells", "data", "errors", "kernels", "plots", "quality", "rows", "rules", "sketches")
+MODULES = ("cells", "data", "errors", "kernels", "plots", "preprocessing", "quality", "rules", "scales", "sketches")
 
 ELSEWHERE = {  # names of scikit-learn, xeofs and others
     "IncrementalPCA": "PCA(...).partial_fit(X)",
@@ -81,7 +82,7 @@ ELSEWHERE = {  # names of scikit-learn, xeofs and others
     "Nystroem": "NystromKernelPCA",
     "EOF": "PCA(...).to_xarray()",
     "MCA": "PLSSVD",
-    "RidgeCV": "Ridge(alphas=[...])",
+    "RidgeCV": "Ridge(alpha=[...])",
     "pca": "cells.pca, or PCA(...).fit(X)",
 }
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES, MODULES, ELSEWHERE)

@@ -301,7 +301,7 @@ def highly_variable_genes(
         The first two take logarithms of normalised counts, as scanpy's ``log1p`` makes them, and compare the
         dispersion of a gene with those of genes of a similar mean. "seurat_v3" takes counts, and compares their
         variances with a smooth function of the mean, for which it needs scikit-misc. "pearson_residuals" takes counts,
-        and compares the variances of :class:`bigpca.rows.PearsonResiduals`, as
+        and compares the variances of :class:`bigpca.preprocessing.PearsonResiduals`, as
         ``scanpy.experimental.pp.highly_variable_genes``.
     layer : str, optional
         The layer to use in place of X.

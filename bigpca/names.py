@@ -9,7 +9,8 @@ from importlib.util import find_spec
 from types import MappingProxyType
 from typing import Any
 
-ROOMS = ("data", "errors", "quality", "rows", "rules")  # modules of names that are looked for in others
+# Names are looked for in all of them.
+ROOMS = ("data", "errors", "preprocessing", "quality", "rules", "scales")
 
 
 def lazily(
@@ -33,8 +34,8 @@ def lazily(
 
     Examples
     --------
-    >>> import bigpca.rows
-    >>> get, names, _ = lazily("bigpca.rows", {"bigpca.passes.reading.row_maps": "L2 Power"})
+    >>> import bigpca.preprocessing
+    >>> get, names, _ = lazily("bigpca.preprocessing", {"bigpca.passes.reading.row_maps": "L2 Power"})
     >>> names(), get("L2").__name__
     (['L2', 'Power'], 'L2')
     """

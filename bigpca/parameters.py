@@ -223,11 +223,14 @@ PANELS = {
         "regularization": Parameter(
             "fisher, roweis: added to the within-class scatter; cca: to both covariances.", ANY, words=("pinv",)
         ),
-        "alpha": Parameter("contrast: weights of the background, such as 0.5,1,2.", ANY, many=True),
+        "alpha": Parameter(
+            "contrast: weights of the background; ridge: penalties, of which folds choose one; such as 0.1,1,10.",
+            ANY,
+            many=True,
+        ),
         "background": Parameter(
             "contrast: label of the rows of the background; others are of interest.", form="LABEL", acts="sums"
         ),
-        "alphas": Parameter("ridge: penalties, such as 0.1,1,10; folds choose one.", ANY, many=True),
         "cv": Parameter("ridge: folds by row number.", "[2, 20]", "a number of folds", whole=True),
         "fit_intercept": SWITCH,
         "alpha_per_target": SWITCH,
@@ -246,7 +249,6 @@ PANELS = {
             flags="--select",
             acts="sums",
         ),
-        "folds": Parameter("", "[2, inf)", "a number of folds, each of which is left out in turn,", whole=True),
     },
     "Kernels: nonlinear components": {
         "kernel": Parameter(

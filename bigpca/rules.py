@@ -1,4 +1,4 @@
-"""Rules that are given to a constructor: how many components, how columns and scores are scaled."""
+"""Rules that are given to a constructor: how many components are kept."""
 
 from typing import TYPE_CHECKING
 
@@ -11,15 +11,11 @@ if TYPE_CHECKING:
     from bigpca.solvers.components import MarchenkoPastur as MarchenkoPastur
     from bigpca.solvers.components import ParallelAnalysis as ParallelAnalysis
     from bigpca.solvers.components import RelativeThreshold as RelativeThreshold
-    from bigpca.solvers.scaling import CosLatitude as CosLatitude
-    from bigpca.solvers.scaling import Patterson as Patterson
-    from bigpca.solvers.scaling import Whitening as Whitening
 
 HOMES = {
     "bigpca.solvers.components": (
         "CrossValidated Elbow GavishDonoho MarchenkoPastur ParallelAnalysis RelativeThreshold"
     ),
-    "bigpca.solvers.scaling": "CosLatitude Patterson Whitening",
 }
 
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES)

@@ -178,7 +178,7 @@ def wait_for_worker(client: Client, seconds: float) -> None:
 
 def exists(store: str) -> bool:
     """Whether a store is complete at a path or URL."""
-    return os.path.exists(store) if kind_of(store) == "disk" else bp.Place(store).exists("zarr.json")
+    return os.path.exists(store) if kind_of(store) == "disk" else bp.ObjectStore(store).exists("zarr.json")
 
 
 def keep_apart(job: Job, out: Path | str) -> None:
@@ -187,7 +187,7 @@ def keep_apart(job: Job, out: Path | str) -> None:
     text, found = json.dumps(record, indent=1) + "\n", record
     if kind_of(str(out)) != "disk":
         try:
-            bp.Place(str(out)).put("job.json", text.encode(), if_absent=True)
+            bp.ObjectStore(str(out)).put("job.json", text.encode(), if_absent=True)
         except FileExistsError as error:
             found = json.loads(error.found.data)  # type: ignore[attr-defined]
     elif (note := Path(out, "job.json")).exists():

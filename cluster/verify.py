@@ -79,7 +79,7 @@ def same(out: str) -> None:
     import bigpca as bp
 
     note = Path(out, "job.json")
-    job = json.loads(note.read_text() if note.exists() else bp.Place(out).get("job.json").data)
+    job = json.loads(note.read_text() if note.exists() else bp.ObjectStore(out).get("job.json").data)
     with dask.config.set(scheduler="threads"), tempfile.TemporaryDirectory() as work:
         X = bp.open(job["source"])
         with bp.config(solve_threads=job["solve_threads"]):

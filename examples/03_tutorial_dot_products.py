@@ -68,7 +68,7 @@ def measure(sketch: Sketch, X: Any, X_centred: Any, draws: int) -> np.ndarray:
     found = []
     for seed in range(draws):
         start = time.perf_counter()
-        Z = bp.SketchTransformer(replace(sketch, seed=seed)).fit(X).transform(X).persist()
+        Z = bp.SketchTransformer(replace(sketch, random_state=seed)).fit(X).transform(X).persist()
         seconds = time.perf_counter() - start
         raw, centred = dot_product_error(X, Z, 300), dot_product_error(X_centred, Z - Z.mean(axis=0), 300)
         found.append((raw.mape, centred.relative_to_norms, centred.mape, seconds))

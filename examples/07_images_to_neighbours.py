@@ -43,9 +43,9 @@ FOUND = 10  # rows in which recall is measured
 SPLITS = 5
 WHITENINGS = {
     "no whitening": False,
-    "power 0.25": bp.rules.Whitening(0.25),
+    "power 0.25": bp.scales.Whitening(0.25),
     "power 0.5": True,
-    "epsilon 0.1": bp.rules.Whitening(0.5, epsilon=0.1),
+    "epsilon 0.1": bp.scales.Whitening(0.5, epsilon=0.1),
 }
 
 
@@ -133,7 +133,7 @@ def recall_of_new_kinds(X: np.ndarray, kind: np.ndarray, k: int) -> dict[str, np
         fitted, new = X[np.isin(kind, half)], ~np.isin(kind, half)
         found["all features"].append(recall(X[new], kind[new]))
         for name, whiten in WHITENINGS.items():
-            pca = bp.PCA(min(k, *fitted.shape), preprocess=bp.rows.L2(), whiten=whiten).fit(fitted)
+            pca = bp.PCA(min(k, *fitted.shape), preprocess=bp.preprocessing.L2(), whiten=whiten).fit(fitted)
             found[name].append(recall(pca.transform(X[new]), kind[new]))
     return {name: np.array(values) for name, values in found.items()}
 

@@ -24,13 +24,14 @@ from _pytest.faulthandler import fault_handler_stderr_fd_key
 from distributed import Client
 from distributed.utils import get_mp_context
 from obstore.store import MemoryStore
-from snailmail import ObjectStore, StoreBehavior
+from snailmail import ObjectStore as Server
+from snailmail import StoreBehavior
 from threadpoolctl import threadpool_limits
 
 from bigpca.engine import layout
 from bigpca.estimators import HOMES
 from bigpca.passes.reading import blocks
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 from tests.engine.conftest import small_disk as small_disk
 from tests.engine.conftest import start_cluster
 from tests.operators.counting import Reads
@@ -193,7 +194,7 @@ def two_workers() -> Iterator[Client]:
         yield client
 
 
-def settle(server: ObjectStore) -> None:
+def settle(server: Server) -> None:
     """Wait until the server has logged what it has answered."""
     for _ in range(1000):
         if not server.middleware._in_flight:
@@ -203,13 +204,13 @@ def settle(server: ObjectStore) -> None:
 
 
 @pytest.fixture(scope="session")
-def object_server() -> Iterator[ObjectStore]:
+def object_server() -> Iterator[Server]:
     """An S3 server in this process with an empty bucket "rows", which logs requests and can be told to misbehave.
 
     Its credentials are in the environment, where they stay to the end of the session, since clients are kept.
     """
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    with ObjectStore(bucket="rows") as server, pytest.MonkeyPatch.context() as patch:
+    with Server(bucket="rows") as server, pytest.MonkeyPatch.context() as patch:
         own = {
             "ACCESS_KEY_ID": "key",
             "SECRET_ACCESS_KEY": "secret",
@@ -227,7 +228,7 @@ def object_server() -> Iterator[ObjectStore]:
 
 
 @pytest.fixture
-def bucket(object_server: ObjectStore) -> str:
+def bucket(object_server: Server) -> str:
     """The address of the S3 server."""
     return object_server.endpoint_url
 
@@ -242,11 +243,11 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
     """A new path ("local"), or an empty object prefix; where conditions do not hold, for this run alone."""
     kind = getattr(request, "param", "enforces")
     if kind in ("local", "memory"):
-        yield tmp_path / "out.zarr" if kind == "local" else Place(MemoryStore()).at("out.zarr")
+        yield tmp_path / "out.zarr" if kind == "local" else ObjectStore(MemoryStore()).at("out.zarr")
         return
     server = request.getfixturevalue("object_server")
     server.set_behavior(StoreBehavior(conditional_writes=kind.removesuffix("s")))
-    yield Place(f"s3://rows/{kind}/{tmp_path.name}/out.zarr", exclusive=kind in ("rejects", "ignores"))
+    yield ObjectStore(f"s3://rows/{kind}/{tmp_path.name}/out.zarr", exclusive=kind in ("rejects", "ignores"))
     server.set_behavior(StoreBehavior())
 
 

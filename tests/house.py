@@ -286,7 +286,7 @@ KINDS = {
     "batches": (r"batch|open_ended|in_order|^once$", r"data/batches\.py"),
     "sides and covariates": (r"side|covariate|^given$|widths", r"estimators/pairs/|side_by_side"),
     "groups and folds": (r"group(?!s?$)|folds?$|FoldStates|^groups$", r"accumulators/folds\.py|shared/folds\.py"),
-    "objects": (r"object_|is_object|Place$|^place$|requests|claim", r"storage/(objects|places|requests)\.py"),
+    "objects": (r"object_|is_object|ObjectStore$|^place$|requests|claim", r"storage/(objects|places|requests)\.py"),
     "changed input": (r"stamp|unchanged|looks?$|comparing|InputChanged", r"storage/files\.py"),
     "cost and plan": (r"cost|_bytes$|flops|prices?$|peak|^plan|loops", r"planning\.py"),
     "rounding": (r"rounding|precision|noise|_eps$|refin|again", r"solvers/moments\.py"),

@@ -24,14 +24,14 @@ TIERS: list[tuple[str, ...]] = [
     ("devices",),
     ("expressions",),  # of Dask
     ("kernels", "sketches", "solvers"),
-    ("rules",),  # names of solvers
+    ("rules", "scales"),  # names of solvers
     ("storage",),
     ("engine",),
     ("engine.cluster",),
     ("engine.driver",),  # picks the local or the cluster runner
     ("data",),
     ("passes.reading",),
-    ("rows",),  # names of passes.reading
+    ("preprocessing",),  # names of passes.reading
     ("passes.accumulators",),
     ("passes",),  # the verbs
     ("data.ingest",),

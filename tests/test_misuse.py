@@ -31,7 +31,9 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.PCA(1).fit(X, solver="krylov"), "belongs to the constructor: PCA(solver='krylov').fit(...)"
     ),
     "a misspelt name": (lambda: bp.mergee, "module 'bigpca' has no attribute 'mergee'. Did you mean merge?"),
-    "a name of another module": (lambda: bp.rows.CosLatitude, "no attribute 'CosLatitude'. Use bp.rules.CosLatitude."),
+    "a name of another module": (
+        lambda: bp.preprocessing.CosLatitude, "no attribute 'CosLatitude'. Use bp.scales.CosLatitude."
+    ),
     "a name below the top": (lambda: bp.verify, "module 'bigpca' has no attribute 'verify'. Use bp.data.verify."),
     "belongs to open": (
         lambda: bp.PCA(1).fit(X, sample_dims="time"), "belongs to bp.open: fit(bp.open(X, sample_dims='time'))."
@@ -42,7 +44,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "cells of scanpy": (lambda: bp.pca, "no attribute 'pca'. Use cells.pca, or PCA(...).fit(X)."),
     "LDA": (lambda: bp.LDA, "no attribute 'LDA'. Use FisherDiscriminantAnalysis."),
     "dask-ml's solver": (lambda: bp.PCA(1, svd_solver="tsqr"), '"tsqr" of dask-ml is "dot" or "covariance"'),
-    "whitening by a root": (lambda: bp.rules.Whitening(-0.5), "such as 0.5, which gives scores variance 1"),
+    "whitening by a root": (lambda: bp.scales.Whitening(-0.5), "such as 0.5, which gives scores variance 1"),
     "scikit-learn's attribute": (lambda: bp.PCA(1).fit(X).n_samples_seen_, "'n_samples_seen_'. Use n_samples_."),
     "a misspelt rule": (lambda: bp.PCA("elbo").fit(X), "Did you mean elbow?"),
     "a misspelt column": (
@@ -186,7 +188,7 @@ def test_an_array_of_a_model_is_opened_by_its_name(folder: Path) -> None:
 
 def test_dir_lists_the_public_names_only() -> None:
     assert len(dir(bp)) <= 48
-    for room in (bp, bp.data, bp.plots, bp.quality, bp.rows, bp.rules):
+    for room in (bp, bp.data, bp.plots, bp.quality, bp.preprocessing, bp.rules):
         assert dir(room) == sorted(room.__all__)
         assert all(getattr(room, name) is not None for name in dir(room))
     assert bp.quality.__name__ == "bigpca.quality"

@@ -163,9 +163,9 @@ def self_test() -> dict[str, Any]:
 def _unfinished(output: Streams, url: str, delete: bool) -> list[dict[str, Any]]:
     """Show what runs have begun and not finished below a URL, and delete it if that is wanted."""
     from bigpca.storage.objects import unfinished
-    from bigpca.storage.places import Place
+    from bigpca.storage.places import ObjectStore
 
-    place = Place(url)
+    place = ObjectStore(url)
     listed, chunks, damaged = unfinished(place)
     for one in listed:
         output.say(f"{one.url}: {len(one.keys):,} objects, {format_bytes(one.nbytes)}")
@@ -183,10 +183,10 @@ def _unfinished(output: Streams, url: str, delete: bool) -> list[dict[str, Any]]
 
 def store_facts(url: str) -> dict[str, str]:
     """Try list, put, conditional put, get and delete in an object store; everything that is put is deleted again."""
-    from bigpca.storage.places import Place
+    from bigpca.storage.places import ObjectStore
     from bigpca.storage.requests import Request, requests, together
 
-    place = Place(url)
+    place = ObjectStore(url)
     own = place.at(f".bigpca/doctor-{uuid.uuid4().hex}")
     names, seconds = [str(i) for i in range(TRIED)], []
 

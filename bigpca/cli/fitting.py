@@ -38,7 +38,7 @@ from bigpca.errors import an, counted, format_bytes
 from bigpca.storage.carriers import carrier
 from bigpca.storage.files import is_objects, kind_of, local_path, real_path, temporary_sibling
 from bigpca.storage.forms import STORES, check_extension
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 
 READ_BEFORE = "nothing again: an earlier run read all rows"
 DECIDING = ("solver", "rows", "reads", "time", "peak memory", "limit")  # shown of a plan without --verbose
@@ -478,12 +478,12 @@ def _is_unmarked(scores: str | None) -> bool:
     """Whether scores are there that do not say what made them."""
     if scores is None or not scores.lower().endswith(".npy"):
         return False
-    return Place(scores).exists("") if is_objects(scores) else os.path.exists(local_path(scores))
+    return ObjectStore(scores).exists("") if is_objects(scores) else os.path.exists(local_path(scores))
 
 
 def _compare_scores(model: Any, data: Any, scores: str, progress: Any) -> None:
     """Write the scores once more, beside those that are there; raises OutputExistsError if these have other bytes."""
-    place = Place(scores) if is_objects(scores) else None
+    place = ObjectStore(scores) if is_objects(scores) else None
     with TemporaryDirectory() if place else temporary_sibling(Path(real_path(scores))) as beside:
         again = Path(beside, "own", "scores.npy")  # whoever writes waits for the lock of its folder: that one is held
         again.parent.mkdir()

@@ -92,7 +92,7 @@ def parse_components(text: str) -> Any:
     """Parse a number of components: a number, a word, or a rule and its values.
 
     >>> parse_components("0.95"), parse_components("cross-validated:10:likelihood")
-    (0.95, CrossValidated(folds=10, criterion='likelihood', max_components=None))
+    (0.95, CrossValidated(cv=10, criterion='likelihood', max_components=None))
     """
     return record_of(text, "rules") if ":" in text else PARAMETERS["n_components"].read(text)
 
@@ -150,9 +150,9 @@ def record_of(text: str, module: str) -> Any:
     """Return a record of a module of the library from its name and values, separated by colons.
 
     >>> record_of("gaussian:500", "sketches"), record_of("downsample:3x8x8:3x4x4", "sketches")
-    (Gaussian(seed=0, q=500), Downsample(seed=0, shape=(3, 8, 8), to=(3, 4, 4)))
-    >>> record_of("l2:keep", "rows"), record_of("normalize-total:1e4", "rows"), record_of("patterson", "rules")
-    (L2(zero_rows='keep'), NormalizeTotal(target=10000.0), Patterson(ploidy=2))
+    (Gaussian(random_state=0, q=500), Downsample(random_state=0, shape=(3, 8, 8), to=(3, 4, 4)))
+    >>> record_of("l2:keep", "preprocessing"), record_of("patterson", "scales")
+    (L2(zero_rows='keep'), Patterson(ploidy=2))
     """
     home = import_module(f"bigpca.{module}")
     kinds = {re.sub("(?<=[a-z])(?=[A-Z])", "-", one).lower(): getattr(home, one) for one in home.__all__}
@@ -181,7 +181,7 @@ def parse_scale(text: str) -> Any:
     """
     import numpy as np
 
-    return record_of(text, "rules") if text.startswith("patterson") else np.load(text, allow_pickle=False)
+    return record_of(text, "scales") if text.startswith("patterson") else np.load(text, allow_pickle=False)
 
 
 def parse_whitening(text: str) -> Any:
@@ -190,7 +190,7 @@ def parse_whitening(text: str) -> Any:
     >>> parse_whitening("0.25"), parse_whitening("0.5:1e-3:l2")
     (Whitening(power=0.25, epsilon=0, l2=False), Whitening(power=0.5, epsilon=0.001, l2=True))
     """
-    from bigpca.rules import Whitening
+    from bigpca.scales import Whitening
 
     power, _, epsilon = text.lower().removesuffix(":l2").partition(":")
     return Whitening(number_of(power), number_of(epsilon or "0"), l2=text.lower().endswith(":l2"))
@@ -453,7 +453,7 @@ READERS: dict[str, Callable[[str], Any]] = {
     "memory_limit": parse_size,
     "n_components": parse_components,
     "neighbours": lambda text: tuple(text.split(",")),
-    "preprocess": lambda text: [record_of(step.strip(), "rows") for step in text.lower().split(",")],
+    "preprocess": lambda text: [record_of(step.strip(), "preprocessing") for step in text.lower().split(",")],
     "scale_by": parse_scale,
     "seed": parse_seed,
     "sketch": lambda text: record_of(text, "sketches"),
@@ -572,7 +572,7 @@ class ModelOptions(_Options):  # type: ignore[misc]
 
         values = {OPTIONS[name][0]: value for name, value in self._given.items()}
         if self.sketch is not None:
-            values["sketch"] = replace(self.sketch, seed=self.seed or 0)
+            values["sketch"] = replace(self.sketch, random_state=self.seed or 0)
         kind = getattr(bigpca, self.name)
         model = kind(**{name: value for name, value in values.items() if name in kind._get_param_names()})
         try:

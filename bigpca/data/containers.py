@@ -421,7 +421,7 @@ def is_zarr_store(X: Any) -> bool:
 
 def is_place(X: Any) -> bool:
     """Whether this is a place of objects, or an obstore store."""
-    return type_names(X)[0].startswith(("bigpca.Place", "obstore."))
+    return type_names(X)[0].startswith(("bigpca.ObjectStore", "obstore."))
 
 
 def is_zarr(X: Any) -> bool:

@@ -49,7 +49,7 @@ class FeatureWriter:
 
     Parameters
     ----------
-    out : path, URL or :class:`bigpca.Place` of the new array
+    out : path, URL or :class:`bigpca.ObjectStore` of the new array
     dtype : dtype, optional
         Dtype to store; None for that of the first batch. Values that it cannot hold are rejected; bfloat16 becomes
         float32.

@@ -534,9 +534,9 @@ def home_of(source: Any) -> Any:
     if isinstance(source, Source):
         return source.home
     if is_place(source):
-        from bigpca.storage.places import Place  # for object stores only
+        from bigpca.storage.places import ObjectStore  # for object stores only
 
-        source = Place(source).openable()
+        source = ObjectStore(source).openable()
     if isinstance(source, str | os.PathLike):
         return local_path(source) if kind_of(source) == "disk" else os.fspath(source)
     if is_zarr_store(source):

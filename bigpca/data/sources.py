@@ -86,9 +86,9 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
             f"X.set_index({wanted.keys!r}); for other rows, store keys: bigpca.ingest(X, out, keys=...)."
         )
     if containers.is_place(source):
-        from bigpca.storage.places import Place  # for object stores only
+        from bigpca.storage.places import ObjectStore  # for object stores only
 
-        return _described(Place(source).openable(), member, missing_chunks, wanted)
+        return _described(ObjectStore(source).openable(), member, missing_chunks, wanted)
     if containers.is_zarr_store(source):
         return store_source(source, member, missing_chunks)
     if containers.is_dataset(source):

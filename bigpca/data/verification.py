@@ -83,7 +83,7 @@ def verify(path: Path, *, member: str | None = None) -> VerifyReport:
 
     Parameters
     ----------
-    path : str, path, store of Zarr, obstore store or :class:`bigpca.Place`
+    path : str, path, store of Zarr, obstore store or :class:`bigpca.ObjectStore`
         Zarr array or group, v2 or v3.
     member : str, optional
         One array of a group, or a group inside it, such as a sparse matrix.
@@ -102,9 +102,9 @@ def verify(path: Path, *, member: str | None = None) -> VerifyReport:
     given: Any = path if is_objects(path) else local_path(path_of(path, "path"))
     location = given
     if not isinstance(given, str):
-        from bigpca.storage.places import Place  # for object stores only
+        from bigpca.storage.places import ObjectStore  # for object stores only
 
-        location = Place(given).describe()
+        location = ObjectStore(given).describe()
     return unless_replaced(given, partial(_verified, given, location, member), lambda report: not report.ok)
 
 

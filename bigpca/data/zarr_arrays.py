@@ -58,7 +58,7 @@ from bigpca.storage.files import (
 if TYPE_CHECKING:
     import zarr
 
-    from bigpca.storage.places import Place
+    from bigpca.storage.places import ObjectStore
     from bigpca.storage.regular_store import ObjectDocuments, RegularStore, Rewritten
     from bigpca.storage.requests import Got, Request
 
@@ -117,7 +117,7 @@ class ChunkFiles:
     decoder : Decoder
     small : str
         Which floats the array holds the bits of, if NumPy does not have them, such as "bfloat16"; else "".
-    place : Place or None
+    place : ObjectStore or None
         Where the objects of the array are, in an object store that lists them.
     """
 
@@ -128,11 +128,11 @@ class ChunkFiles:
     digest: str
     decoder: zarr_format.Decoder
     small: str = ""
-    place: Place | None = None
+    place: ObjectStore | None = None
     known: _Known = field(default_factory=_Known, compare=False)
 
     @classmethod
-    def of(cls, array: zarr.Array[Any], small: str = "", place: Place | None = None) -> ChunkFiles:
+    def of(cls, array: zarr.Array[Any], small: str = "", place: ObjectStore | None = None) -> ChunkFiles:
         """Describe an open array, without reading it."""
         root = disk_path(array.store)
         directory = None if root is None else os.path.join(root, array.path)
@@ -412,14 +412,14 @@ def _bare(store: Any) -> Any:
     return store
 
 
-def _place_of(array: zarr.Array[Any]) -> Place | None:
+def _place_of(array: zarr.Array[Any]) -> ObjectStore | None:
     """Return the place of an array in an obstore store that lists its objects."""
     store = _bare(array.store)
     if type(store).__name__ not in ("ObjectStore", "ObjectDocuments") or type(store.store).__name__ not in PLACES:
         return None
-    from bigpca.storage.places import Place
+    from bigpca.storage.places import ObjectStore
 
-    return Place(store.store).at(array.path)
+    return ObjectStore(store.store).at(array.path)
 
 
 def _gather(requests: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
@@ -761,16 +761,16 @@ class ZarrRows(Source):
         }
 
 
-def place_at(url: str) -> Place | None:
+def place_at(url: str) -> ObjectStore | None:
     """Return the place of a URL that is read by obstore; None for other URLs, and where it is not installed."""
     if split_url(url)[0] not in ("s3", "gs", "az") or find_spec("obstore") is None:
         return None
-    from bigpca.storage.places import Place
+    from bigpca.storage.places import ObjectStore
 
-    return Place(url)
+    return ObjectStore(url)
 
 
-def documents_at(home: str | Place, rewritten: Rewritten | None = None) -> RegularStore | ObjectDocuments:
+def documents_at(home: str | ObjectStore, rewritten: Rewritten | None = None) -> RegularStore | ObjectDocuments:
     """Return the Zarr store of a local folder or a place, which reads its metadata."""
     from bigpca.storage.regular_store import ObjectDocuments, RegularStore
 
@@ -944,9 +944,9 @@ def open_node(home: Any, rewritten: Rewritten | None = None) -> zarr.Array[Any] 
     import zarr  # slow to import, and not needed for labels in a table
 
     if is_place(home):
-        from bigpca.storage.places import Place  # for object stores only
+        from bigpca.storage.places import ObjectStore  # for object stores only
 
-        home = Place(home).openable()
+        home = ObjectStore(home).openable()
     if is_zarr_array(home) or is_zarr_group(home):
         return home
     if isinstance(home, str) and kind_of(home) == "disk":

@@ -41,7 +41,7 @@ from bigpca.storage.files import (
 from bigpca.storage.grammar import PROBE
 
 if TYPE_CHECKING:
-    from bigpca.storage.places import Place
+    from bigpca.storage.places import ObjectStore
 
 FORMAT = 2
 PASS = "pass.json"  # of each pass: what its states are of
@@ -79,14 +79,14 @@ class SegmentStates:
 
     Attributes
     ----------
-    place : Folder or Place
+    place : Folder or ObjectStore
     templates : dict of str to State
         Bare ones, as ``with_arrays`` requires.
     max_bytes : int
         Of the arrays in one state; larger ones are not read.
     """
 
-    place: Folder | Place
+    place: Folder | ObjectStore
     templates: dict[str, State]
     max_bytes: int
 
@@ -216,7 +216,7 @@ class Checkpoint:
 
     Parameters
     ----------
-    given : path-like, URL, store or Place
+    given : path-like, URL, store or ObjectStore
     description : mapping
         JSON-able: source, layout and what is computed. Its digest is the fingerprint.
     seed : int or None
@@ -356,12 +356,12 @@ class Checkpoint:
         return Resumed(files, prefix, covered, frozenset(s for s in stored if s >= covered))
 
 
-def _place_of(given: str | os.PathLike[str]) -> Folder | Place:
+def _place_of(given: str | os.PathLike[str]) -> Folder | ObjectStore:
     if not is_objects(given):
         return Folder(local_path(given))
-    from bigpca.storage.places import Place
+    from bigpca.storage.places import ObjectStore
 
-    return Place(given)
+    return ObjectStore(given)
 
 
 def _belongs_to_another(path: Path | str, stored: Mapping[str, object], description: object) -> CheckpointError:

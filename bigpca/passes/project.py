@@ -439,7 +439,7 @@ def plan_writing(
         requests, in_flight = requests + chunks, max(in_flight, put, min(in_flight + put, MAX_BYTES))
         if form.kind == "table" and rows.n_rows * row > places.LARGEST_PUT:
             notes += ("the table is put in parts, which no store does only if it is absent: its claim alone decides",)
-        if (found := places.Place(place).conditions()) != "enforced":
+        if (found := places.ObjectStore(place).conditions()) != "enforced":
             notes += (f"conditional writes are {found}: nothing keeps another run from writing there (exclusive=True)",)
     return Plan(
         solver=name,

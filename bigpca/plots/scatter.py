@@ -51,12 +51,12 @@ def scores(
     components: tuple[int | str, int | str] = (0, 1),
     ellipses: float | None = None,
     ax: Axes | None = None,
-    seed: int = 0,
+    random_state: int = 0,
 ) -> Axes:
     """Draw rows by their scores on two components, coloured by labels.
 
-    At most 20,000 rows are drawn: one at a random place in each of as many equal strata, by ``seed`` and row number, so
-    that it does not depend on chunks or workers.
+    At most 20,000 rows are drawn: one at a random place in each of as many equal strata, by ``random_state`` and row
+    number, so that it does not depend on chunks or workers.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def scores(
         fewer than three rows.
     ax : matplotlib Axes, optional
         By default, the axes of a new figure.
-    seed : int, default 0
+    random_state : int, default 0
         Seed for choosing the rows that are drawn.
 
     Returns
@@ -96,7 +96,7 @@ def scores(
     ImportError
         If matplotlib is not installed.
     """
-    drawn, ratio, kinds = _drawn(model, given_array(X, rows, scores), seed, labels=labels)
+    drawn, ratio, kinds = _drawn(model, given_array(X, rows, scores), random_state, labels=labels)
     names = component_names(model, drawn.scores.shape[1])
     pair = chosen(components, names)
     title = f"{name_of(model)}, scores of {drawn.title()}" if hasattr(model, "fit") else f"Scores of {drawn.title()}"

@@ -37,7 +37,7 @@ from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.quality.measurement import Replaced, SquaredScores, strip_rows
 from bigpca.quality.metrics import axes_of
-from bigpca.rules import Patterson, Whitening
+from bigpca.scales import Patterson, Whitening
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
 from bigpca.solvers.eigh import EPS, top_eigenpairs
@@ -219,8 +219,8 @@ def standard_errors(
     Parameters
     ----------
     model : fitted PCA or ApproximatePCA
-        With orthonormal components. The scale may be learned (True), about the mean; :class:`bigpca.rules.Patterson` is
-        rejected. The jackknife takes any PCA with groups.
+        With orthonormal components. The scale may be learned (True), about the mean; :class:`bigpca.scales.Patterson`
+        is rejected. The jackknife takes any PCA with groups.
     X : Dask array, path, Zarr array, xarray.DataArray, or anything array-like of shape (n, d), default None
         The rows of the fit; none for the jackknife.
     method : {"influence", "jackknife"}, default "influence"

@@ -39,7 +39,7 @@ TINY = float(np.finfo(np.float64).tiny)  # in place of the norm 0
 POOL_BYTES = 128 << 20  # of sampled rows of X that are held at a time
 
 
-def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
+def similarity(components_a: ArrayLike, components_b: ArrayLike) -> Vector:
     """Compare axes one by one: ``Sim_i = |v_i' v2_i| / (|v_i| |v2_i|)``, 1 for the same axis up to its sign.
 
     It penalises rotations within nearly equal eigenvalues, where axes are arbitrary but their span is not; see also
@@ -47,7 +47,7 @@ def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
 
     Parameters
     ----------
-    V, V2 : array-like of shape (k, d), or fitted models; rows are components, of any length
+    components_a, components_b : array-like of shape (k, d), or fitted models; rows are components, of any length
 
     Returns
     -------
@@ -67,21 +67,21 @@ def similarity(V: ArrayLike, V2: ArrayLike) -> Vector:
     >>> similarity([[1.0, 0.0], [0.0, 1.0]], [[-2.0, 0.0], [3.0, 4.0]]).tolist()
     [1.0, 0.8]
     """
-    A, B = unit_rows(V, "V"), unit_rows(V2, "V2")
+    A, B = unit_rows(components_a, "components_a"), unit_rows(components_b, "components_b")
     if A.shape != B.shape:
         raise ValueError(
-            f"V has shape {A.shape} and V2 {B.shape}, so their rows do not correspond one to one. Truncate "
-            "the longer one, or compare whole subspaces with principal_angles."
+            f"components_a has shape {A.shape} and components_b {B.shape}, so their rows do not "
+            "correspond one to one. Truncate the longer one, or compare whole subspaces with principal_angles."
         )
     return np.asarray(np.minimum(np.abs(np.einsum("ij,ij->i", A, B)), 1.0))
 
 
-def eigenvalue_difference(eigenvalues: ArrayLike, eigenvalues2: ArrayLike) -> Vector:
+def eigenvalue_difference(eigenvalues_a: ArrayLike, eigenvalues_b: ArrayLike) -> Vector:
     """Compare eigenvalues one by one: ``Diff_i = |l_i - l2_i| / l_i``, relative to the first argument.
 
     Parameters
     ----------
-    eigenvalues, eigenvalues2 : array-like of shape (k,), or fitted models; the exact ones first
+    eigenvalues_a, eigenvalues_b : array-like of shape (k,), or fitted models; the exact ones first
         Of two models the ``eigenvalues_``, or the ``explained_variance_`` if one has only those.
 
     Returns
@@ -104,7 +104,7 @@ def eigenvalue_difference(eigenvalues: ArrayLike, eigenvalues2: ArrayLike) -> Ve
     >>> eigenvalue_difference([4.0, 2.0], [3.0, 2.0]).tolist()
     [0.25, 0.0]
     """
-    exact, found = _of_one_kind(eigenvalues, eigenvalues2)
+    exact, found = _of_one_kind(eigenvalues_a, eigenvalues_b)
     if exact.ndim != 1 or exact.shape != found.shape:
         raise ValueError(f"eigenvalues have shapes {exact.shape} and {found.shape}. Truncate the longer one.")
     bad = np.flatnonzero(~(exact > 0))
@@ -133,7 +133,7 @@ def _of_one_kind(*given: Any) -> list[Vector]:
     return [not_converted(one, "eigenvalues").astype(np.float64) for one in held]
 
 
-def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
+def principal_angles(components_a: ArrayLike, components_b: ArrayLike) -> Vector:
     """Compare whole subspaces: the principal angles between the spans of the rows, in radians, largest first.
 
     With orthonormal rows Q and Q2 of the two spans, the cosines are the singular values of Q Q2', and the sines those
@@ -142,7 +142,7 @@ def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
 
     Parameters
     ----------
-    V, V2 : array-like of shapes (k, d) and (k2, d), or fitted models; rows are components, orthonormal or not
+    components_a, components_b : array-like of shapes (k, d) and (k2, d), or fitted models; rows are axes
 
     Returns
     -------
@@ -164,13 +164,13 @@ def principal_angles(V: ArrayLike, V2: ArrayLike) -> Vector:
     >>> principal_angles([[1.0, 0.0, 0.0]], [[1.0, 1e-12, 0.0]]).tolist()
     [1e-12]
     """
-    A, B = unit_rows(V, "V"), unit_rows(V2, "V2")
+    A, B = unit_rows(components_a, "components_a"), unit_rows(components_b, "components_b")
     if A.shape[1] != B.shape[1]:
         raise ValueError(
-            f"V has rows of length {A.shape[1]} and V2 of {B.shape[1]}: they are axes of different spaces. Pass the "
-            "components of the same features."
+            f"components_a has rows of length {A.shape[1]} and components_b of {B.shape[1]}: they are axes of "
+            "different spaces. Pass the components of the same features."
         )
-    Q, Q2 = sorted((orthonormal(A, "V"), orthonormal(B, "V2")), key=len)
+    Q, Q2 = sorted((orthonormal(A, "components_a"), orthonormal(B, "components_b")), key=len)
     cross = Q @ Q2.T
     cosines, sines = svdvals(cross), svdvals(Q - cross @ Q2)
     return np.asarray(np.arctan2(sines, cosines[::-1]))  # pairs the largest sine with the smallest cosine
@@ -268,7 +268,7 @@ class DotProductError:
         return ratio
 
 
-def dot_product_error(X: Input, Z: Input, n_pairs: int = 1000, seed: int = 0) -> DotProductError:
+def dot_product_error(X: Input, Z: Input, n_pairs: int = 1000, random_state: int = 0) -> DotProductError:
     """Measure how well ``z_i' z_j`` of a sketch Z approximates ``x_i' x_j``, on random pairs of distinct rows.
 
     MAPE is the tutorial's measure; it is unstable if x'y is near 0, so the median and the error relative to |x| |y| are
@@ -282,8 +282,8 @@ def dot_product_error(X: Input, Z: Input, n_pairs: int = 1000, seed: int = 0) ->
         Anything that :func:`bigpca.open` accepts: NumPy, Dask, Zarr, paths.
     n_pairs : int, default 1000
         Number of sampled pairs, at least 1.
-    seed : int, default 0
-        The same seed, n and d give the same pairs for any chunks.
+    random_state : int, default 0
+        The same number, n and d give the same pairs for any chunks.
 
     Returns
     -------
@@ -293,10 +293,10 @@ def dot_product_error(X: Input, Z: Input, n_pairs: int = 1000, seed: int = 0) ->
     Raises
     ------
     ValueError
-        If X and Z have different numbers of rows or other keys, or fewer than 2 rows, or ``n_pairs`` or ``seed`` are
-        out of range.
+        If X and Z have different numbers of rows or other keys, or fewer than 2 rows, or ``n_pairs`` or
+        ``random_state`` are out of range.
     TypeError
-        If ``seed`` is not an integer.
+        If ``random_state`` is not an integer.
     MemoryBudgetError
         Before any read, if the rows and their chunks do not fit.
     NonFiniteError, MissingChunksError, CorruptedChunkError
@@ -318,7 +318,7 @@ def dot_product_error(X: Input, Z: Input, n_pairs: int = 1000, seed: int = 0) ->
     n = original.n_rows
     if n < 2:
         raise ValueError(f"X has {n} rows; at least 2 were expected, for pairs.")
-    seed = check_seed(seed)
+    seed = check_seed(random_state, "random_state")
     held = max(2, min(n, 2 * n_pairs, POOL_BYTES // (8 * original.n_columns)))
     edges = np.arange(held + 1) * n // held  # one row from each of ``held`` equal parts of the file
     pool = edges[:-1] + (uniforms(seed, "sampled rows", 0, held, 1)[:, 0] * np.diff(edges)).astype(np.int64)

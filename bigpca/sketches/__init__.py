@@ -40,7 +40,7 @@ def sketch_from(description: Mapping[str, Any]) -> Sketch:
 
     Examples
     --------
-    >>> sketch_from({"sketch": "SparseSign", "q": 100, "nnz": 4, "seed": 7})
-    SparseSign(seed=7, q=100, nnz=4)
+    >>> sketch_from({"sketch": "SparseSign", "q": 100, "nnz": 4, "random_state": 7})
+    SparseSign(random_state=7, q=100, nnz=4)
     """
     return described("sketch", _KINDS, description)

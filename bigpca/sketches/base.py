@@ -99,15 +99,15 @@ class Sketch(ABC):
 
     Parameters
     ----------
-    seed : int >= 0, default 0
+    random_state : int >= 0, default 0
     """
 
-    seed: int = field(default=0, kw_only=True)
+    random_state: int = field(default=0, kw_only=True)
 
     takes_csr: ClassVar[bool] = False  # or is given dense strips of sparse rows
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "seed", check_seed(self.seed))
+        object.__setattr__(self, "random_state", check_seed(self.random_state, "random_state"))
         self._check_fields()
 
     @property

@@ -31,7 +31,7 @@ class Downsample(Sketch):
     ----------
     shape : sizes of the image that a row flattens: (h, w), (h, w, c) or (c, h, w).
     to : equally many sizes, none larger.
-    seed : int >= 0; has no effect, default 0
+    random_state : int >= 0; has no effect, default 0
 
     Examples
     --------

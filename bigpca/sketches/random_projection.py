@@ -46,7 +46,7 @@ class Gaussian(RandomSketch):
     Parameters
     ----------
     q : int >= 1
-    seed : int >= 0, default 0
+    random_state : int >= 0, default 0
 
     Examples
     --------
@@ -97,7 +97,7 @@ class Gaussian(RandomSketch):
         return 1 << (max(1, REARRANGED_BYTES // (4 * self.q)).bit_length() - 1)
 
     def _normals(self, start: int, stop: int) -> NDArray[np.float32]:
-        return normals(self.seed, STREAM, start, stop, self.q, np.float32)
+        return normals(self.random_state, STREAM, start, stop, self.q, np.float32)
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ class SparseSign(SparseSketch):
     q : int >= 1
     nnz : int in [1, q], default 8
         8 is enough for all but adversarial data (Martinsson & Tropp 2020, sec. 9.2).
-    seed : int >= 0, default 0
+    random_state : int >= 0, default 0
 
     Examples
     --------
@@ -200,10 +200,10 @@ class SparseSign(SparseSketch):
         places = np.empty((stop - start, self.nnz), np.int64)
         for i in range(self.nnz):
             newest = self.q - self.nnz + i
-            drawn = integers(self.seed, f"{STREAM_SPARSE_SIGN}, place {i}", start, stop, 1, newest + 1)
+            drawn = integers(self.random_state, f"{STREAM_SPARSE_SIGN}, place {i}", start, stop, 1, newest + 1)
             taken = (places[:, :i] == drawn).any(axis=1)
             places[:, i] = np.where(taken, newest, drawn[:, 0])
-        return places, signs(self.seed, f"{STREAM_SPARSE_SIGN}, signs", start, stop, self.nnz, np.int8)
+        return places, signs(self.random_state, f"{STREAM_SPARSE_SIGN}, signs", start, stop, self.nnz, np.int8)
 
     def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
         dots, norms, squares = pair_products(x, y)
@@ -229,7 +229,7 @@ class FeatureHash(SparseSketch):
     q : int >= 1
     n_hashes : int >= 1, default 1
     signed : bool, default True
-    seed : int >= 0, default 0
+    random_state : int >= 0, default 0
 
     Examples
     --------
@@ -256,10 +256,10 @@ class FeatureHash(SparseSketch):
         object.__setattr__(self, "signed", bool(self.signed))
 
     def _entries_of(self, start: int, stop: int) -> tuple[Integers, NDArray[np.int8]]:
-        places = integers(self.seed, f"{STREAM_FEATURE_HASH}, places", start, stop, self.n_hashes, self.q)
+        places = integers(self.random_state, f"{STREAM_FEATURE_HASH}, places", start, stop, self.n_hashes, self.q)
         if not self.signed:
             return places, np.ones(places.shape, np.int8)
-        return places, signs(self.seed, f"{STREAM_FEATURE_HASH}, signs", start, stop, self.n_hashes, np.int8)
+        return places, signs(self.random_state, f"{STREAM_FEATURE_HASH}, signs", start, stop, self.n_hashes, np.int8)
 
     def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
         dots, norms, squares = pair_products(x, y)
@@ -286,7 +286,7 @@ class SRHT(RandomSketch):
     Parameters
     ----------
     q : int >= 1
-    seed : int >= 0, default 0
+    random_state : int >= 0, default 0
 
     Examples
     --------
@@ -305,12 +305,12 @@ class SRHT(RandomSketch):
         return s, d2 // s
 
     def _signs(self, start: int, stop: int, dtype: np.dtype[Any]) -> Array:
-        return signs(self.seed, f"{STREAM_SRHT}, signs", start, stop, 1, dtype)[:, 0]
+        return signs(self.random_state, f"{STREAM_SRHT}, signs", start, stop, 1, dtype)[:, 0]
 
     def _columns(self, d: int) -> Integers:
         """Draw q of the d2 columns, in ascending order: those of the q smallest of d2 random numbers."""
         s, t = self._factors(d)
-        numbers = uniforms(self.seed, f"{STREAM_SRHT}, columns", 0, s * t, 1)[:, 0]
+        numbers = uniforms(self.random_state, f"{STREAM_SRHT}, columns", 0, s * t, 1)[:, 0]
         return np.sort(np.argsort(numbers, kind="stable")[: self.q])
 
     def _rows(self, d: int, start: int, stop: int) -> Matrix:

@@ -359,7 +359,7 @@ class ParallelAnalysis(ComponentRule):
         Matrices of flipped signs.
     quantile : float in [0, 1], default 1.0
         Quantile of their largest eigenvalues; 1 is the largest of all.
-    seed : int, default 0
+    random_state : int, default 0
         Seed of the signs, which depend only on it and on absolute row and column numbers.
 
     Raises
@@ -390,7 +390,7 @@ class ParallelAnalysis(ComponentRule):
     null: str = "deterministic"
     n_flips: int = 10
     quantile: float = 1.0
-    seed: int = 0
+    random_state: int = 0
     _variances: Vector | None = field(default=None, init=False, repr=False, compare=False)
     _edge: float | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -398,7 +398,7 @@ class ParallelAnalysis(ComponentRule):
         check_choice("null", self.null, NULLS)
         positive_integer("n_flips", self.n_flips)
         real_number("quantile", self.quantile, "[0, 1]", "a share such as 1.0")
-        check_seed(self.seed)
+        check_seed(self.random_state, "random_state")
 
     def for_columns(self, variances: Vector | None) -> ParallelAnalysis:
         """Return the rule with the variances of the columns, which the deterministic edge requires."""
@@ -457,7 +457,7 @@ class CrossValidated(ComponentRule):
 
     Parameters
     ----------
-    folds : int from 2 to 20, default 5
+    cv : int from 2 to 20, default 5
         By a hash of the keys of the rows, or of their numbers if they have none; groups replace them.
     criterion : {"column", "likelihood"}, default "column"
     max_components : int or None, default None
@@ -482,15 +482,15 @@ class CrossValidated(ComponentRule):
     1
     """
 
-    folds: int = 5
+    cv: int = 5
     criterion: str = "column"
     max_components: int | None = None
     _errors: Matrix | None = field(default=None, init=False, repr=False, compare=False)
     _weights: Vector | None = field(default=None, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if not 2 <= positive_integer("folds", self.folds) <= MAX_FOLDS:
-            raise ValueError(f"folds = {self.folds}; 2 to {MAX_FOLDS} were expected. Groups may be more.")
+        if not 2 <= positive_integer("cv", self.cv) <= MAX_FOLDS:
+            raise ValueError(f"cv = {self.cv}; 2 to {MAX_FOLDS} folds were expected. Groups may be more.")
         check_choice("criterion", self.criterion, CRITERIA)
         if self.max_components is not None:
             positive_integer("max_components", self.max_components)

@@ -76,7 +76,7 @@ def create_output(
 
     Parameters
     ----------
-    out : path of the array, whose missing parent folders are created; URL, store, Place, or what :func:`reserve`
+    out : path of the array, whose missing parent folders are created; URL, store, ObjectStore, or what :func:`reserve`
         returns.
     shape : (n, d), d >= 1; for a Zarr array also (n, c, h, w), and None for an n that :meth:`Output.set_rows` sets.
     dtype : bool, integer or floating; float16 stays float16.
@@ -192,9 +192,9 @@ def document_at(store: str | os.PathLike[str], key: str, limit: int = MAX_DOCUME
 
 def _look_at_objects(path: object) -> Look:
     """Return the size and the stamp of what a store puts last: the root metadata of an array or group."""
-    from bigpca.storage.places import Place  # for object stores only
+    from bigpca.storage.places import ObjectStore  # for object stores only
 
-    root = next((entry for name in DOCUMENTS if (entry := Place(path).entry(name)) is not None), None)
+    root = next((entry for name in DOCUMENTS if (entry := ObjectStore(path).entry(name)) is not None), None)
     return MISSING if root is None else (root.size, zlib.crc32((root.change or "").encode()), 0, 0, 0)
 
 

@@ -541,7 +541,7 @@ class OccupiedError(FileExistsError):
 
 @dataclass(frozen=True)
 class Folder:
-    """A local folder with the verbs of :class:`bigpca.storage.places.Place` that checkpoints need.
+    """A local folder with the verbs of :class:`bigpca.storage.places.ObjectStore` that checkpoints need.
 
     A file is complete or absent: it is written beside its path, synced and renamed. One run at a time holds the folder,
     so conditions on what is there need no more than a look.
@@ -575,7 +575,7 @@ class Folder:
         return Content(read_regular(self.describe(key)), "", "")
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_etag: str | None = None) -> None:
-        """Write a file whole, as :meth:`bigpca.storage.places.Place.put`."""
+        """Write a file whole, as :meth:`bigpca.storage.places.ObjectStore.put`."""
         path = Path(self.path, key)
         if if_absent and path.exists():
             found = self.get(key)
@@ -1047,7 +1047,7 @@ def kind_of(place: str | os.PathLike[str]) -> Kind:
 
 
 def is_objects(given: Any) -> bool:
-    """Whether an output goes to objects: to a URL, a :class:`bigpca.storage.places.Place` or an obstore store.
+    """Whether an output goes to objects: to a URL, a :class:`bigpca.storage.places.ObjectStore` or an obstore store.
 
     >>> is_objects("s3://bucket/x.zarr"), is_objects("x.zarr")
     (True, False)
@@ -1074,7 +1074,7 @@ def located(given: Any) -> list[Located]:
         if kind_of(given) == "disk":
             return [("", Path(real_path(given)).parts)]
         return [found for url in os.fspath(given).split("::") if split_url(url)[0] for found in _located_at(url)]
-    held = getattr(given, "_held", given)  # of a Place
+    held = getattr(given, "_held", given)  # of an ObjectStore
     if held is None:
         return _located_at(given.url)
     at = getattr(held, "store_path", held)  # of an array of Zarr

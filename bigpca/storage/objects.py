@@ -62,7 +62,7 @@ from bigpca.storage.grammar import (
     waiting,
 )
 from bigpca.storage.outputs import LEVEL, Output, OutputLayout, Reserved, partial_document, rows_at_end
-from bigpca.storage.places import LARGEST_PUT, Entry, Place
+from bigpca.storage.places import LARGEST_PUT, Entry, ObjectStore
 from bigpca.storage.requests import in_order, requests, together
 
 Listing: TypeAlias = "Future[dict[str, Entry]]"
@@ -145,7 +145,7 @@ class Claim:
         """Return the claim with these members, too."""
         return replace(self, members=tuple(sorted({*self.members, *members})))
 
-    def over(self, place: Place, listed: Mapping[str, Entry]) -> Claim:
+    def over(self, place: ObjectStore, listed: Mapping[str, Entry]) -> Claim:
         """Return the claim of an output that leaves what is visible as it is; of a model, its whole copy does."""
         if self.kind == "model" or (root := listed.get(ROOTS[self.kind])) is None:
             return self
@@ -171,12 +171,12 @@ class ObjectChunks(ChunkWriter):
 
     Attributes
     ----------
-    place : Place
+    place : ObjectStore
     mark : str
         Of the run, or of all runs of an equal identity.
     """
 
-    place: Place
+    place: ObjectStore
     mark: str
     separator: str = "/"
 
@@ -215,7 +215,7 @@ class ObjectChunks(ChunkWriter):
             self.place.put(f"{JOURNAL}{records[0].index:08d}-{self.mark}", json.dumps(fields).encode())
 
 
-def occupied(place: Place, key: str, mark: str, own: str) -> OutputLockedError:
+def occupied(place: ObjectStore, key: str, mark: str, own: str) -> OutputLockedError:
     """Return the error for an object of another run."""
     return OutputLockedError(
         f"{place.describe(key)} exists with other values, of the run {mark or 'of another program'}; this is the run "
@@ -223,7 +223,7 @@ def occupied(place: Place, key: str, mark: str, own: str) -> OutputLockedError:
     )
 
 
-def created(place: Place, key: str, data: bytes, mark: str) -> Content:
+def created(place: ObjectStore, key: str, data: bytes, mark: str) -> Content:
     """Create an object of a run; return it, or the one with other bytes that a run of the same mark has put.
 
     Raises
@@ -244,11 +244,11 @@ class ObjectOutput(Output):
 
     writer: ObjectChunks
     path: str
-    place: Place
+    place: ObjectStore
 
     def __init__(
         self,
-        place: Place,
+        place: ObjectStore,
         writer: ObjectChunks,
         layout: OutputLayout,
         claim: Claim,
@@ -491,7 +491,7 @@ def _appeared(where: str) -> OutputExistsError:
     )
 
 
-def put_members(place: Place, write: Callable[[Path], object], mark: str, *, over: bool = False) -> list[str]:
+def put_members(place: ObjectStore, write: Callable[[Path], object], mark: str, *, over: bool = False) -> list[str]:
     """Create the objects of what a function writes to a folder: all chunks, the metadata of members, and the root last.
 
     Provenance has the time of its run, and replaces that of another one, as all do that are put ``over`` those of an
@@ -531,7 +531,7 @@ def put_group(
     OutputExistsError, OutputLockedError, OutputWriteError
         As for :func:`bigpca.storage.carriers.create_output`.
     """
-    place = Place(out)
+    place = ObjectStore(out)
     place.check_exclusive()
     mark = identity[:24]
     ours = Claim(identity, [], uuid.uuid4().hex[:12], (mark,), "model", (*members, PROVENANCE))
@@ -553,7 +553,7 @@ def got_group(out: Any) -> Iterator[tuple[Path, str]]:
     ModelFormatError
         If something else does.
     """
-    place = Place(out)
+    place = ObjectStore(out)
     listed, where = place.survey(ROOT), place.describe()
     if ROOT not in listed:
         for start in waiting(listed)[:1]:
@@ -588,7 +588,7 @@ def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
     OutputExistsError, OutputLockedError
         If something is there that is neither to be resumed nor overwritten.
     """
-    place = Place(out)
+    place = ObjectStore(out)
     place.check_exclusive()
     listed = place.survey(ROOTS[kind])
     claim = _unfinished_claim(place, listed)
@@ -606,11 +606,11 @@ def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
 
 def tidy(out: Any) -> None:
     """Remove what a run has left that was killed after its output was visible."""
-    place = Place(out)
+    place = ObjectStore(out)
     _unfinished_claim(place, place.survey(""))
 
 
-def _unfinished_claim(place: Place, listed: Collection[str]) -> Claim | None:
+def _unfinished_claim(place: ObjectStore, listed: Collection[str]) -> Claim | None:
     """Return the claim of an unfinished output; that of a run which was killed after it had published is deleted."""
     claim = _held(place, listed)
     if claim is not None and ROOTS[claim.kind] in listed and place.mark(ROOTS[claim.kind]) in claim.marks:
@@ -623,7 +623,7 @@ def begin(
     reserved: Reserved, layout: OutputLayout, form: Form, *, overwrite: bool, resume: bool, joins: bool
 ) -> ObjectOutput:
     """Claim a prefix for an output, or join or resume one: see :func:`bigpca.storage.carriers.create_output`."""
-    place = Place(reserved.target)
+    place = ObjectStore(reserved.target)
     if form.kind == "table" and (place._held is not None or place.options or not place.prefix):
         raise OutputWriteError(
             f"Tables need a URL, not an open store: pass the URL of {place.describe()}, with its settings in the "
@@ -664,7 +664,7 @@ def begin(
 
 
 def _claimed(
-    place: Place,
+    place: ObjectStore,
     ours: Claim,
     *,
     overwrite: bool,
@@ -742,7 +742,7 @@ def _claimed(
         return claim, etag, False, {}
 
 
-def replaced(place: Place, listed: Collection[str], kind: Kind, held: Claim | None) -> tuple[str, ...]:
+def replaced(place: ObjectStore, listed: Collection[str], kind: Kind, held: Claim | None) -> tuple[str, ...]:
     """Return the members of the output that one of a kind replaces: visible, or only claimed.
 
     Raises
@@ -761,7 +761,7 @@ def replaced(place: Place, listed: Collection[str], kind: Kind, held: Claim | No
 
 def reject_output(out: Any, overwrite: bool, kind: Kind, instead: str = "") -> None:
     """Raise OutputExistsError before the work if an output of this kind could not be put here after it."""
-    place = Place(out)
+    place = ObjectStore(out)
     _reject_object(place, overwrite, ROOTS[kind], instead)
     if overwrite and (listed := place.survey(ROOTS[kind])):
         replaced(place, listed, kind, _held(place, listed))
@@ -770,12 +770,12 @@ def reject_output(out: Any, overwrite: bool, kind: Kind, instead: str = "") -> N
 def reject_file(out: Any, overwrite: bool, *accepted: str) -> None:
     """Raise unless an object may be put here."""
     check_extension(name_of(out), *accepted)
-    _reject_object(Place(out), overwrite)
+    _reject_object(ObjectStore(out), overwrite)
     if overwrite:
-        _check_begins(Place(out))
+        _check_begins(ObjectStore(out))
 
 
-def _check_begins(place: Place) -> None:
+def _check_begins(place: ObjectStore) -> None:
     """Check that an object, if there is one, begins as its extension says."""
     import obstore
 
@@ -786,7 +786,7 @@ def _check_begins(place: Place) -> None:
             check_begins(place.describe(), bytes(place._request("get", "", head)))
 
 
-def _reject_object(place: Place, overwrite: bool, key: str = "", instead: str = "") -> None:
+def _reject_object(place: ObjectStore, overwrite: bool, key: str = "", instead: str = "") -> None:
     """Raise OutputExistsError if an object is there, and ``overwrite`` is False; or if none can be there."""
     if not place.prefix:
         raise OutputExistsError(f"{place.describe()} is a bucket. Add a name, such as {place.describe('report.html')}.")
@@ -797,7 +797,7 @@ def _reject_object(place: Place, overwrite: bool, key: str = "", instead: str = 
 
 def write_file(out: Any, data: bytes, *, overwrite: bool) -> str:
     """Put one object, if absent or in place of another one, and return its URL."""
-    place = Place(out)
+    place = ObjectStore(out)
     if len(data) > LARGEST_PUT:
         raise OutputWriteError(f"{place.describe()} would have {len(data):,} bytes; one request puts at most 4 GiB.")
     try:
@@ -809,7 +809,7 @@ def write_file(out: Any, data: bytes, *, overwrite: bool) -> str:
 
 def got_bytes(store: Any, key: str, limit: int) -> bytes:
     """Return an object of a store, or of the model that waits there."""
-    place = Place(store)
+    place = ObjectStore(store)
     try:
         data = place.get(key).data
         if not data:
@@ -823,17 +823,17 @@ def got_bytes(store: Any, key: str, limit: int) -> bytes:
     return data
 
 
-def _held(place: Place, listed: Collection[str]) -> Claim | None:
+def _held(place: ObjectStore, listed: Collection[str]) -> Claim | None:
     return Claim.parse(place.get(CLAIM).data, place.describe(CLAIM)) if CLAIM in listed else None
 
 
-def _document(place: Place) -> Any:
+def _document(place: ObjectStore) -> Any:
     with suppress(FileNotFoundError, ValueError):
         return parsed_document(place.get(ROOT).data, place.describe(ROOT))
     return None
 
 
-def clear(place: Place, listed: Collection[str], claim: Claim) -> None:
+def clear(place: ObjectStore, listed: Collection[str], claim: Claim) -> None:
     """Delete an output, its root first: readers see that it is absent, and then the rest goes.
 
     Or what is beside one that is to be replaced once the new one is complete.
@@ -860,7 +860,7 @@ class Unfinished(NamedTuple):
     nbytes: int
 
 
-def unfinished(place: Place) -> tuple[list[Unfinished], dict[str, int], list[str]]:
+def unfinished(place: ObjectStore) -> tuple[list[Unfinished], dict[str, int], list[str]]:
     """Return the outputs below a prefix that have a claim, and nothing that makes them visible; one listing.
 
     And, by URL, how many chunks there are of arrays without both; and what is said of damaged claims.
@@ -886,14 +886,14 @@ def unfinished(place: Place) -> tuple[list[Unfinished], dict[str, int], list[str
     return found, bare, damaged
 
 
-def _unfinished(place: Place, claim: Claim, more: str) -> str:
+def _unfinished(place: ObjectStore, claim: Claim, more: str) -> str:
     return (
         f"{place.describe()} holds the unfinished output of {claim.describe()}. {more} Wait for that run or stop it; "
         "if it has ended, overwrite=True (--overwrite on the command line) deletes what it wrote."
     )
 
 
-def describe_objects(place: Place, keys: Collection[str]) -> str:
+def describe_objects(place: ObjectStore, keys: Collection[str]) -> str:
     """Describe what is at a prefix in a few words."""
     if ROOT in keys:
         with suppress(OSError, ValueError, LookupError, TypeError):

@@ -68,7 +68,7 @@ class Reserved:
 
     Attributes
     ----------
-    target : path, URL, store or Place
+    target : path, URL, store or ObjectStore
     layout : OutputLayout or None
         Of the unfinished output there, which is to be continued.
     lock : RunLock or None
@@ -96,7 +96,7 @@ class Output(ABC):
     shape : tuple of int
     dtype : dtype
     n_chunks : int
-    place : bigpca.storage.places.Place or None
+    place : bigpca.storage.places.ObjectStore or None
         The prefix of its objects; None on a disk.
     joins : bool
         Whether chunks of runs of equal identity are its own.

@@ -47,7 +47,7 @@ from bigpca.storage.files import (
 from bigpca.storage.grammar import PROBE
 
 if TYPE_CHECKING:
-    from obstore.store import ObjectStore
+    from obstore.store import ObjectStore as Store
 
 T = TypeVar("T")
 Conditions = Literal["enforced", "rejected", "ignored"]
@@ -70,7 +70,7 @@ NO_SECRET = ("access_key_id", "client_id", "credential_provider_type")
 _STATUS = re.compile(r"status code: (\d{3})")
 _CONDITIONS: dict[object, Future[Conditions]] = {}
 _ANSWERED: set[object] = set()
-_STORES: dict[tuple[str, str, int, float], ObjectStore] = {}
+_STORES: dict[tuple[str, str, int, float], Store] = {}
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR")  # variables that stores read when they are opened
 _LOCK = threading.Lock()
 _PROCESS: list[int] = []  # the one that opened the first store
@@ -96,7 +96,7 @@ class Entry(NamedTuple):
     etag: str
 
 
-class Place:
+class ObjectStore:
     """An object prefix: a URL of S3, Google Cloud Storage or Azure, or a store that is open.
 
     Each process takes the credentials from its own environment. Workers receive only the URL and the options. A store
@@ -104,7 +104,7 @@ class Place:
 
     Parameters
     ----------
-    given : str, obstore store, zarr.storage.ObjectStore or Place
+    given : str, obstore store, zarr.storage.ObjectStore or ObjectStore
         ``s3://``, ``gs://`` or ``az://``.
     exclusive : bool, default False
         True if you make sure that nobody else writes there. Stores that do not enforce conditional writes require it.
@@ -122,7 +122,7 @@ class Place:
     --------
     >>> import numpy as np, bigpca as bp
     >>> from obstore.store import MemoryStore
-    >>> place = bp.Place(MemoryStore())  # as for a bucket: bp.Place("s3://bucket/scores.zarr")
+    >>> place = bp.ObjectStore(MemoryStore())  # as for a bucket: bp.ObjectStore("s3://bucket/scores.zarr")
     >>> X = np.eye(4, 3)
     >>> bp.PCA(2).fit(X).transform(X, out=place).shape
     (4, 2)
@@ -135,7 +135,7 @@ class Place:
             raise ImportError(
                 f"{public(str(given))} is an object store, which needs obstore. Run: pip install 'bigpca[cloud]'."
             )
-        self._held: ObjectStore | None = None
+        self._held: Store | None = None
         self.exclusive, self.options, self.root, self.prefix = exclusive, options, "", ""
         secret = [name for name in options if _is_secret(name)]
         if secret:
@@ -143,7 +143,7 @@ class Place:
                 f"the option {secret[0]} is a secret, which would be sent to workers and be shown in messages. Set "
                 "it in the environment of each process that reads or writes, or pass an obstore store."
             )
-        if isinstance(given, Place):
+        if isinstance(given, ObjectStore):
             self._held, self.root, self.prefix = given._held, given.root, given.prefix
             self.exclusive, self.options = exclusive or given.exclusive, given.options | options
         elif isinstance(given, str):
@@ -169,11 +169,11 @@ class Place:
         self.root, self.prefix = (url_of(scheme, folder), name) if slash else (url_of(scheme, name), "")
 
     @property
-    def store(self) -> ObjectStore:
+    def store(self) -> Store:
         """The obstore store in this process; keys there begin with :attr:`prefix`."""
         return self.sending(0)
 
-    def sending(self, nbytes: int) -> ObjectStore:
+    def sending(self, nbytes: int) -> Store:
         """Return the store by which a request sends so many bytes.
 
         NOTE: To a client, a connection is silent as long as bytes leave, so it waits for an answer for that long too.
@@ -199,12 +199,12 @@ class Place:
         return public(f"{self.url}/{key}".rstrip("/"))
 
     def __repr__(self) -> str:
-        return f"<Place {self.describe()}>"
+        return f"<ObjectStore {self.describe()}>"
 
     __str__ = describe
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Place) and self._identity == other._identity
+        return isinstance(other, ObjectStore) and self._identity == other._identity
 
     def __hash__(self) -> int:
         return hash(self._identity)
@@ -214,7 +214,7 @@ class Place:
         return self.root, self.prefix, repr(sorted(self.options.items())), self.exclusive, id(self._held or None)
 
     def __dask_tokenize__(self) -> object:
-        return "bigpca.Place", self.describe(), sorted(self.options.items())
+        return "bigpca.ObjectStore", self.describe(), sorted(self.options.items())
 
     def __getstate__(self) -> dict[str, Any]:
         """Reject a store whose pickle would carry a secret over a network that others can read.
@@ -247,9 +247,9 @@ class Place:
                 "workers; or use a cluster with TLS."
             )
 
-    def at(self, key: str) -> Place:
+    def at(self, key: str) -> ObjectStore:
         """Return the place of the objects below a key."""
-        other = Place(self)
+        other = ObjectStore(self)
         other.prefix = self.key(key)
         _check_names(other.url, other.prefix)
         return other
@@ -538,11 +538,11 @@ class Place:
             raise OutputWriteError(
                 f"the store of {self.describe()} {'rejects' if found == 'rejected' else 'ignores'} conditional writes, "
                 "so nothing keeps two runs from writing one output at once. If only this run writes there, say so: "
-                f"bigpca.Place({self.describe()!r}, exclusive=True)."
+                f"bigpca.ObjectStore({self.describe()!r}, exclusive=True)."
             )
 
     @property
-    def whole(self) -> ObjectStore:
+    def whole(self) -> Store:
         """An obstore store with the keys of the place, for libraries that read metadata."""
         check_not_forked()
         return self._held if self._held is not None else _opened(self.url, self.options, SILENT_SECONDS)
@@ -624,7 +624,7 @@ class Tries:
     A long transfer that breaks is so repeated once, and a store that is silent is left after less than a minute.
     """
 
-    def __init__(self, place: Place) -> None:
+    def __init__(self, place: ObjectStore) -> None:
         self.place, self._pause, self._longest = place, FIRST_PAUSE, 0.0
         self._began = self._last = time.monotonic()
 
@@ -697,7 +697,7 @@ def check_not_forked() -> None:
         )
 
 
-def _opened(root: str, options: dict[str, Any], silent: float) -> ObjectStore:
+def _opened(root: str, options: dict[str, Any], silent: float) -> Store:
     """Return this process's store of a URL, which keeps its connections; another one once the environment changes.
 
     A store has read endpoint and credentials from there: one of an earlier endpoint would be asked for nothing.
@@ -709,7 +709,7 @@ def _opened(root: str, options: dict[str, Any], silent: float) -> ObjectStore:
         if key not in _STORES:
             from obstore.store import from_url
 
-            retries: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=5)}  # the rest is :class:`Place`'s
+            retries: Any = {"max_retries": 2, "retry_timeout": timedelta(seconds=5)}  # the rest is ours
             # Who names an address without TLS, here or in the environment, means it.
             plain = split_url(str(options.get("endpoint", _endpoint(root))))[0] == "http"
             limits = {"timeout": TRANSFER_SECONDS, "read_timeout": silent}

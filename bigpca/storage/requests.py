@@ -29,7 +29,7 @@ from bigpca.storage import places
 from bigpca.storage.files import change_of, note_got
 
 if TYPE_CHECKING:
-    from bigpca.storage.places import Place
+    from bigpca.storage.places import ObjectStore
 
 T = TypeVar("T")
 MAX_REQUESTS = 64  # in flight
@@ -106,7 +106,7 @@ class Requests:
         self._pool = ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="bigpca-request")
         threading.Thread(target=self._loop.run_forever, name="bigpca-requests", daemon=True).start()
 
-    def each(self, place: Place, wanted: Sequence[Request]) -> Iterator[tuple[int, Got | None]]:
+    def each(self, place: ObjectStore, wanted: Sequence[Request]) -> Iterator[tuple[int, Got | None]]:
         """Yield (number, bytes) of what is wanted, as it arrives; None for an object that does not exist.
 
         Raises
@@ -156,7 +156,7 @@ class Requests:
         entered.result()
         return done
 
-    def all(self, place: Place, wanted: Sequence[Request]) -> list[Got]:
+    def all(self, place: ObjectStore, wanted: Sequence[Request]) -> list[Got]:
         """Return what is wanted, in that order; raises like :meth:`each`, and FileNotFoundError."""
         found: list[Any] = [None] * len(wanted)
         for number, got in self.each(place, wanted):
@@ -165,7 +165,7 @@ class Requests:
             found[number] = got
         return found
 
-    async def _all(self, place: Place, wanted: Sequence[Request], arrived: Arrived) -> None:
+    async def _all(self, place: ObjectStore, wanted: Sequence[Request], arrived: Arrived) -> None:
         async def put(number: int, one: Request) -> None:
             try:
                 arrived.put((number, await self._get(place, one)))
@@ -178,7 +178,7 @@ class Requests:
 
         await asyncio.gather(*(put(number, one) for number, one in enumerate(wanted)))
 
-    async def _get(self, place: Place, one: Request) -> Got:
+    async def _get(self, place: ObjectStore, one: Request) -> Got:
         """Get one object, again after a pause where the store is busy or the answer was cut short."""
         why = ""
         await self._enter(one.nbytes)
@@ -225,7 +225,7 @@ class Requests:
         return self._count == 0 or (self._count < MAX_REQUESTS and self._bytes + nbytes <= MAX_BYTES)
 
 
-async def _answer(place: Place, one: Request) -> Any:
+async def _answer(place: ObjectStore, one: Request) -> Any:
     """Ask for an object, and return the answer of the store, whose bytes are to come."""
     import obstore
 
@@ -238,7 +238,7 @@ async def _answer(place: Place, one: Request) -> Any:
     return await obstore.get_async(place.store, place.key(one.key), options=None if part is None else {"range": part})
 
 
-async def _arrived(place: Place, one: Request, reply: Any) -> Got:
+async def _arrived(place: ObjectStore, one: Request, reply: Any) -> Got:
     start, stop = reply.range
     if one.most is not None and stop - start > one.most:
         raise CorruptedChunkError(
@@ -252,7 +252,7 @@ async def _arrived(place: Place, one: Request, reply: Any) -> Got:
     return Got(data, start, size, change)
 
 
-def _unanswered(place: Place, one: Request, seconds: float, why: str) -> TimeoutError:
+def _unanswered(place: ObjectStore, one: Request, seconds: float, why: str) -> TimeoutError:
     return UnansweredError(
         f"{place.describe(one.key)}: the store did not answer for {seconds:.0f} s{why}. Check the "
         "address and the network, and run it again."
@@ -308,10 +308,10 @@ def joined(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     return found
 
 
-def split(url: str) -> tuple[Place, str]:
+def split(url: str) -> tuple[ObjectStore, str]:
     """Return the place of the folder of an object, and its key there."""
     folder, _, name = url.rpartition("/")
-    return places.Place(folder), name
+    return places.ObjectStore(folder), name
 
 
 def objects_at(pattern: str, endings: tuple[str, ...]) -> list[tuple[str, int, str | None]]:
@@ -323,7 +323,7 @@ def objects_at(pattern: str, endings: tuple[str, ...]) -> list[tuple[str, int, s
     named = name.lower().endswith(endings)
     # An object or a folder of just this name comes first. A folder is no pattern: that would be a search of the bucket.
     for within, wanted in [(folder, name)] * (named or has_magic(name)) + [(pattern.rstrip("/"), "*")] * (not named):
-        listed = [entry for entry in places.Place(within).list() if "/" not in entry.key]
+        listed = [entry for entry in places.ObjectStore(within).list() if "/" not in entry.key]
         found = [entry for entry in listed if entry.key.lower().endswith(endings)]
         literal = [entry for entry in found if entry.key == wanted]
         chosen = literal or [entry for entry in found if fnmatchcase(entry.key, wanted)]
@@ -360,7 +360,7 @@ class ObjectFile(io.RawIOBase):
 
     Parameters
     ----------
-    place : Place
+    place : ObjectStore
     key : str
     size : int
         Bytes of the whole object.
@@ -368,7 +368,7 @@ class ObjectFile(io.RawIOBase):
         Parts of it.
     """
 
-    def __init__(self, place: Place, key: str, size: int, *got: Got) -> None:
+    def __init__(self, place: ObjectStore, key: str, size: int, *got: Got) -> None:
         super().__init__()
         self.place, self.name, self.size, self._at = place, key, size, 0
         self._parts: list[tuple[int, memoryview]] = []

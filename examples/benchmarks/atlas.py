@@ -55,7 +55,7 @@ def model_of(k: int):
     """Return the model from counts."""
     import bigpca as bp
 
-    steps = [bp.rows.NormalizeTotal(1e4), bp.rows.Log1p(), bp.rows.Standardize(10)]
+    steps = [bp.preprocessing.NormalizeTotal(1e4), bp.preprocessing.Log1p(), bp.preprocessing.Standardize(10)]
     return bp.PCA(k, solver="covariance", preprocess=steps)
 
 

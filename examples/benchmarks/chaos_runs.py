@@ -76,7 +76,7 @@ ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what
     "roweis": ("tall", _roweis),
     "roweis krylov": ("tall", lambda: _roweis(solver="krylov", tol=1e-2)),
     "groups": ("tall", lambda: bp.PCA(3, solver="covariance")),
-    "folds": ("tall", lambda: bp.PCA(bp.rules.CrossValidated(folds=3), solver="covariance")),
+    "folds": ("tall", lambda: bp.PCA(bp.rules.CrossValidated(cv=3), solver="covariance")),
     "scored": ("tall", lambda: bp.ScoredPCA(3, n_features_to_select="cv", estimator=bp.PCA(3))),
     "windows": ("tall", lambda: bp.PCA(3, solver="krylov", tol=1e-2)),
     "factor analysis": ("tall", lambda: bp.FactorAnalysis(2, max_iter=5000)),
@@ -87,7 +87,7 @@ ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what
     "correspondence": ("tall", lambda: bp.CorrespondenceAnalysis(2)),
     "cca": ("tall", lambda: bp.CCA(2)),
     "pls": ("tall", lambda: bp.PLSRegression(2)),
-    "pls of folds": ("tall", lambda: bp.PLSRegression(bp.rules.CrossValidated(folds=3))),
+    "pls of folds": ("tall", lambda: bp.PLSRegression(bp.rules.CrossValidated(cv=3))),
     "ridge": ("tall", lambda: bp.Ridge([0.1, 10.0], cv=3)),
 }
 GIVEN = {  # name -> what fit takes beside X

@@ -75,7 +75,7 @@ def of_xeofs(field: xr.DataArray, k: int) -> tuple[xr.DataArray, np.ndarray, xr.
 
 def of_bigpca(field: xr.DataArray, k: int) -> tuple[xr.DataArray, np.ndarray, xr.DataArray]:
     """Return the same."""
-    model = bp.PCA(k, scale=bp.rules.CosLatitude("latitude")).fit(field)
+    model = bp.PCA(k, scale=bp.scales.CosLatitude("latitude")).fit(field)
     numbers = {"component": np.arange(1, k + 1)}  # xeofs numbers its modes, where ours have names
     patterns = model.to_xarray()["components"].assign_coords(numbers)
     return patterns, model.explained_variance_, model.transform(field).assign_coords(numbers).compute()

@@ -40,7 +40,7 @@ def planted(kind: str, n: int, seed: int) -> np.ndarray:
 def search(n: int, most: int = 20) -> dict[str, object]:
     """Processor seconds, and the number of components, of one read and of a search by scikit-learn."""
     X, found = planted("unequal", n, 0), dict[str, object]()
-    rule = CrossValidated(folds=5, criterion="likelihood", max_components=most)
+    rule = CrossValidated(cv=5, criterion="likelihood", max_components=most)
     grid = GridSearchCV(PCA(svd_solver="covariance_eigh"), {"n_components": range(1, most + 1)}, cv=KFold(5))
     for name, model in (("bigpca", bp.PCA(rule, solver="covariance")), ("scikit-learn", grid)):
         model.fit(X[:500])  # imports

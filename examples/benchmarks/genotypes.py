@@ -52,7 +52,7 @@ def bigpca_of(path: Path, k: int, code: int | None) -> np.ndarray:
     """Eigenvalues of calls in a Zarr array."""
     policy = "raise" if code is None else "mean"
     return (
-        bp.PCA(k, scale=bp.rules.Patterson(), nan_policy=policy)
+        bp.PCA(k, scale=bp.scales.Patterson(), nan_policy=policy)
         .fit(bp.open(path, missing_value=code))
         .explained_variance_
     )

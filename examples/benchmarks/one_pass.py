@@ -35,7 +35,7 @@ COLUMNS = {
 def fit(store: Path, power: float, k: int, q: int, core: str, seed: int) -> tuple[dict[str, float], str]:
     """Fit once; the row of the table, and the text of the warning, if there was one."""
     X, reads = open_counted(store)
-    model = bp.ApproximatePCA(k, bp.sketches.Gaussian(q, seed=seed), approximation=core)
+    model = bp.ApproximatePCA(k, bp.sketches.Gaussian(q, random_state=seed), approximation=core)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", bp.errors.ApproximationWarning)
         began = time.perf_counter()

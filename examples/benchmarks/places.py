@@ -30,11 +30,11 @@ import numpy as np
 import obstore
 import zarr
 from threadpoolctl import threadpool_limits
-from zarr.storage import ObjectStore
+from zarr.storage import ObjectStore as ZarrStore
 
 import bigpca as bp
 from bigpca.data.sources import row_source
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 
 MIB = 2**20
 IN_FLIGHT = 64
@@ -82,7 +82,7 @@ class Server:
         self.process.stdout.close()
 
 
-def bare(place: Place, keys: list[str]) -> list[bytes]:
+def bare(place: ObjectStore, keys: list[str]) -> list[bytes]:
     """Get objects by obstore, 64 at a time."""
 
     async def all_of_them() -> list[bytes]:
@@ -119,9 +119,9 @@ def reading(server: Server, options: argparse.Namespace) -> dict[str, object]:
     url = "s3://rows/read.zarr"
     write(url, rows, 256)
     server.set(options.latency, options.bandwidth)
-    source, place = row_source(url), Place(url)
+    source, place = row_source(url), ObjectStore(url)
     keys = [entry.key for entry in place.list("c")]
-    array = zarr.open_array(ObjectStore(place.whole), mode="r")
+    array = zarr.open_array(ZarrStore(place.whole), mode="r")
     assert np.array_equal(source.read(0, len(rows)), rows)
     found = in_turn(
         {"bare": lambda: bare(place, keys), "zarr": lambda: array[:], "bigpca": lambda: source.read(0, len(rows))},
@@ -161,7 +161,7 @@ def transforming(options: argparse.Namespace, folder: Path) -> dict[str, object]
             model.transform(rows, out=f"{scores}-{next(made) // 2}.zarr")
 
     disk, store = str(folder / "scores"), "s3://rows/scores"
-    place = Place(url)
+    place = ObjectStore(url)
     keys = [entry.key for entry in place.list("c")]
     contenders = {"disk": lambda: transform(path, disk), "store": lambda: transform(url, store)}
     found = in_turn(contenders | {"bare": lambda: bare(place, keys)}, options.rounds)
@@ -182,7 +182,7 @@ def listing(server: Server, options: argparse.Namespace) -> int:
 
 
 def write(url: str, rows: np.ndarray, step: int) -> None:
-    store = ObjectStore(Place(url).whole) if "://" in url else url
+    store = ZarrStore(ObjectStore(url).whole) if "://" in url else url
     made = zarr.create_array(
         store, shape=rows.shape, chunks=(step, rows.shape[1]), dtype="f4", compressors=None, overwrite=True,
         config={"write_empty_chunks": True},

@@ -56,15 +56,15 @@ def test_an_exact_fit_has_no_certificate(store: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("gaussian:6", Gaussian(6, seed=5)),
-        ("sparse-sign:10", SparseSign(10, seed=5)),
-        ("feature-hash:6", FeatureHash(6, seed=5)),
-        ("srht:6", SRHT(6, seed=5)),
-        ("downsample:3x2x2:3x1x1", Downsample((3, 2, 2), (3, 1, 1), seed=5)),
+        ("gaussian:6", Gaussian(6, random_state=5)),
+        ("sparse-sign:10", SparseSign(10, random_state=5)),
+        ("feature-hash:6", FeatureHash(6, random_state=5)),
+        ("srht:6", SRHT(6, random_state=5)),
+        ("downsample:3x2x2:3x1x1", Downsample((3, 2, 2), (3, 1, 1), random_state=5)),
     ],
 )
 def test_every_sketch_makes_an_approximation_with_that_seed(store: Path, text: str, expected: Any) -> None:
-    assert replace(record_of(text, "sketches"), seed=5) == expected
+    assert replace(record_of(text, "sketches"), random_state=5) == expected
     assert run("fit", store, "-k", 2, "--sketch", text, "--seed", 5, "--approximation", "ritz").exit_code == 0
     model = bp.load("model.zarr")
     assert isinstance(model, bp.ApproximatePCA)
@@ -167,12 +167,12 @@ def test_summary_and_info_show_eigenvalues_with_their_bounds(store: Path) -> Non
 
 
 def test_a_saved_sketch_is_described_and_transforms(store: Path) -> None:
-    transformer = bp.SketchTransformer(Gaussian(5, seed=2)).fit(bp.open(store))
+    transformer = bp.SketchTransformer(Gaussian(5, random_state=2)).fit(bp.open(store))
     transformer.save("sketch.zarr")
     record = run_json("info", "sketch.zarr")
     assert (record["exit_code"], record["n_features_in"], record["estimator"]) == (0, COLUMNS, "SketchTransformer")
-    assert record["parameters"]["sketch"] == repr(Gaussian(5, seed=2))
-    assert repr(Gaussian(5, seed=2)) in run("info", "sketch.zarr", "-v").stdout
+    assert record["parameters"]["sketch"] == repr(Gaussian(5, random_state=2))
+    assert repr(Gaussian(5, random_state=2)) in run("info", "sketch.zarr", "-v").stdout
     written = run_json("transform", store, "--model", "sketch.zarr", "--scores", "s.zarr")
     assert (written["exit_code"], written["shape"]) == (0, [ROWS, 5])
     np.testing.assert_array_equal(bp.open("s.zarr").compute(), transformer.transform(bp.open(store)).compute())

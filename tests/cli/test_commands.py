@@ -22,7 +22,7 @@ import zarr
 import bigpca as bp
 from bigpca.cli.output import MEANINGS
 from bigpca.solvers.components import by_name
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
 from tests.data.sparse_savers import counts, write_parts
 from tests.forks import ended
@@ -88,9 +88,12 @@ def test_options_reach_the_estimator(store: Path) -> None:
 
 
 VALUES: list[tuple[tuple[str, ...], dict[str, Any]]] = [
-    (("--preprocess", "l2"), {"preprocess": [bp.rows.L2()]}),
-    (("--preprocess", "power:0.3, l2:keep"), {"preprocess": [bp.rows.Power(0.3), bp.rows.L2(zero_rows="keep")]}),
-    (("--whitening", "0.25:0.01:l2"), {"whiten": bp.rules.Whitening(0.25, 0.01, l2=True)}),
+    (("--preprocess", "l2"), {"preprocess": [bp.preprocessing.L2()]}),
+    (
+        ("--preprocess", "power:0.3, l2:keep"),
+        {"preprocess": [bp.preprocessing.Power(0.3), bp.preprocessing.L2(zero_rows="keep")]},
+    ),
+    (("--whitening", "0.25:0.01:l2"), {"whiten": bp.scales.Whitening(0.25, 0.01, l2=True)}),
     (("--scale-by", "scale.npy", "--sketch", "gaussian:10"), {"scale": list(range(1, COLUMNS + 1))}),
 ]
 
@@ -460,7 +463,7 @@ def test_groups_and_rules_with_values_are_those_of_the_library(tmp_path: Path, m
     for arguments, said in (
         (("--groups", "days.csv::date"), "days.csv has no column 'date'; it has name, day."),
         (("--groups", "days.csv::day", "--kernel", "rbf"), "groups were passed to this KernelPCA, which uses none"),
-        (("-k", "cross-validated:1"), "folds = 1; 2 to 20 were expected"),
+        (("-k", "cross-validated:1"), "cv = 1; 2 to 20 folds were expected"),
         (("-k", "patterson:2"), "n_components"),
         (("-k", "cross-validate:5"), "Did you mean cross-validated?"),
     ):
@@ -479,7 +482,7 @@ LINES: dict[str, tuple[str, ...]] = {
 
 def at_hand(path: str) -> Any:
     """A file to read, of a disk or a store."""
-    return Place(path).opened("") if "://" in path else path
+    return ObjectStore(path).opened("") if "://" in path else path
 
 
 KILLED = """
@@ -672,7 +675,7 @@ def test_the_same_line_continues_after_a_stop_between_its_outputs(
             for other in (np.load(at_hand(scores)) + 1, X):
                 np.save(io := BytesIO(), other)
                 if at:
-                    Place(scores).put("", io.getvalue())
+                    ObjectStore(scores).put("", io.getvalue())
                 else:
                     Path(scores).write_bytes(io.getvalue())
                 assert run(*command).exit_code == 5

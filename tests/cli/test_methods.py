@@ -121,7 +121,7 @@ def test_coded_genotypes_are_fitted_with_their_code(folder: Path) -> None:
     assert said.exit_code == 0, said.output
     assert "of the entries are missing and were replaced by the means of their columns" in words(said.stderr)
     model = bp.load("m.zarr")
-    assert model.get_params() == bp.PCA(2, nan_policy="mean", scale=bp.rules.Patterson()).get_params()
+    assert model.get_params() == bp.PCA(2, nan_policy="mean", scale=bp.scales.Patterson()).get_params()
     assert line_of(run("info", "m.zarr").stdout, "pattern") == "-1 is missing"
     assert run("transform", "calls.npy", "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
     np.testing.assert_array_equal(bp.open("s.zarr").compute(), model.transform(calls))

@@ -65,9 +65,9 @@ OPENED: dict[str, Callable[[Path], Any]] = {
 }
 
 
-def in_a_store(path: Path) -> bp.Place:
+def in_a_store(path: Path) -> bp.ObjectStore:
     """Return a place whose store is only open: it has no address."""
-    held = bp.Place(MemoryStore()).at("cells")
+    held = bp.ObjectStore(MemoryStore()).at("cells")
     for file in path.rglob("*"):
         if file.is_file():
             held.put(file.relative_to(path).as_posix(), file.read_bytes())

@@ -156,13 +156,13 @@ def test_keys_come_back_from_every_output_and_follow_a_store_that_has_them(tmp_p
         assert np.array_equal(np.array(stored_keys(tmp_path / name)), keys), name
     assert zarr.open_array(tmp_path / "rows.zarr" / "keys", mode="r")[...].tolist() == NAMES, "by Zarr alone"
     assert np.array_equal(np.array(stored_keys(rows)), NAMES)
-    store, below = MemoryStore(), bp.Place(MemoryStore()).at("rows.zarr")
+    store, below = MemoryStore(), bp.ObjectStore(MemoryStore()).at("rows.zarr")
     lazily = bp.ingest(X, below, keys=NAMES)
     bp.ingest(X, store, keys=NAMES)
     for given in (lazily, below, store, ObjectStore(store), bp.open(store)[::1]):
         assert np.array_equal(np.array(stored_keys(given)), NAMES)
         assert bp.data.by_key(range(5), given, NAMES[::-1]).tolist() == [4, 3, 2, 1, 0]
-    assert row_keys(bp.Place(store).at("keys")).tolist() == NAMES
+    assert row_keys(bp.ObjectStore(store).at("keys")).tolist() == NAMES
     for checked in (tmp_path / "rows.zarr", store, ObjectStore(store), below):
         assert bp.data.verify(checked).ok
 

@@ -18,7 +18,7 @@ from distributed import Client, LocalCluster
 import bigpca as bp
 from bigpca.blas import one_blas_thread
 from bigpca.storage import places
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 from bigpca.storage.requests import Request, requests
 from tests.passes.kit import normal, write_store
 
@@ -88,7 +88,7 @@ def test_a_fork_of_a_process_with_a_client_says_that_it_cannot_use_it(tmp_path: 
 @pytest.mark.usefixtures("object_server")
 def test_a_fork_of_a_process_that_uses_object_stores_says_that_it_cannot_and_its_parent_goes_on(tmp_path: Path) -> None:
     """A request of the child would be registered with the epoll descriptor of its parent, which would wait for ever."""
-    place, wanted = Place(f"s3://rows/{tmp_path.name}"), [Request("c/0", 4)] * 20
+    place, wanted = ObjectStore(f"s3://rows/{tmp_path.name}"), [Request("c/0", 4)] * 20
     place.put("c/0", b"1234")
     left = requests().each(place, wanted)
     next(left)

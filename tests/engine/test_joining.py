@@ -33,7 +33,7 @@ from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.rows import Rows
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 from tests.faults.kit import start, wait_until
 from tests.passes.kit import bits, folded, logged, moments_of, normal, write_store
 
@@ -399,7 +399,7 @@ def test_workers_without_a_shared_disk_have_everything_at_urls_and_one_may_be_ki
 
     def left() -> set[str]:
         outputs = ("a.zarr/", "model.zarr/", "scores.zarr/")
-        return {entry.key for entry in Place(at).list() if not entry.key.startswith(outputs)}
+        return {entry.key for entry in ObjectStore(at).list() if not entry.key.startswith(outputs)}
 
     if late := left():  # the killed worker's last request may reach the store after the fit's end: the next fit has it
         (key,) = late

@@ -290,7 +290,7 @@ NOT_MISSING |= {  # keys, and what functions of quality compare
         Argument("keys", lambda keys: bp.data.by_key(WEIGHTS, pd.DataFrame(X), keys)), np.arange(N),
         r"1 of 40 keys are missing \(row 5\)",
     ),
-    "similarity": (Argument("V", lambda V: quality.similarity(V, X)), X, "row 5 of V has no direction"),
+    "similarity": (Argument("components_a", lambda V: quality.similarity(V, X)), X, "row 5 of components_a has no direction"),
     "eigenvalue_difference": (
         Argument("eigenvalues", lambda v: quality.eigenvalue_difference(v, WEIGHTS)), WEIGHTS, "eigenvalue 5 is nan"
     ),
@@ -445,7 +445,7 @@ def test_rows_in_memory_are_what_kernels_take(name: str, tmp_path: Path) -> None
 def test_parameters_are_real_numbers(form: str, tmp_path: Path) -> None:
     words = "X has dtype .*, which holds no real numbers"
     for name, call in {
-        "latitude": lambda v: bp.PCA(1, scale=bp.rules.CosLatitude(v)).fit(np.tile(X, 4)),
+        "latitude": lambda v: bp.PCA(1, scale=bp.scales.CosLatitude(v)).fit(np.tile(X, 4)),
         "means": lambda v: bp.kernels.GaussianMixtureScore((1.0,), v[None], np.ones((1, 12))),
     }.items():
         check(Argument(name, call), (FORMS[form][0], words), tmp_path, np.arange(12.0))
@@ -552,12 +552,12 @@ def test_a_model_of_residuals_asks_for_the_covariates_that_a_measurement_needs()
 
 OPENED = {  # by a row of the tables above, or by the same function as one
     "Y", "covariates", "y", "labels", "values", "keys", "classes", "sample_weight", "weights", "groups", "center",
-    "scale", "sampling", "V", "V2", "eigenvalues", "eigenvalues2", "replacements", "latitude", "means",
+    "scale", "sampling", "components_a", "components_b", "eigenvalues_a", "eigenvalues_b", "replacements", "latitude", "means",
     "covariances", "metric",
 }  # fmt: skip
 BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out", "batch", "batches", "layers"}
 NO_ARRAYS_BESIDE_X = {  # models, results, functions, names, numbers and choices
-    "a", "alpha", "b", "absent", "alphas", "background", "column", "columns", "components", "description", "dtype",
+    "a", "alpha", "b", "absent", "background", "column", "columns", "components", "description", "dtype",
     "ends", "errors", "estimator", "f", "feature_names", "found", "function", "gammas", "given", "grid",
     "images", "input_features", "kernel", "lag", "levels", "mask", "missing_value", "model", "models", "names", "path",
     "neighbours", "pictures", "preprocess", "sample_dims", "score", "standard_errors", "write",

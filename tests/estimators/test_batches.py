@@ -506,7 +506,7 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.PCA(2).fit(bp.from_batches(iter(batched(X, 9)), (230, 6))), "more rows than the 230, which shape"
     ),
     "numbers of maps": (
-        lambda: bp.PCA(2, preprocess=bp.rows.Standardize(9)).fit(bp.from_batches(iter([X]))),
+        lambda: bp.PCA(2, preprocess=bp.preprocessing.Standardize(9)).fit(bp.from_batches(iter([X]))),
         r"up to [0-9] reads, 1 of them for the numbers of Standardize\(max_value=9\), but the batches are an iterator",
     ),
     "bad shape": (lambda: bp.from_batches([X], (240, 0)), r"shape = \(240, 0\); positive integers"),
@@ -771,7 +771,7 @@ MAPS: dict[str, Callable[[Any, Any], Any]] = {
 
 @pytest.mark.parametrize("name", MAPS)
 def test_batches_are_mapped_in_their_order(name: str) -> None:
-    model = bp.PCA(2, preprocess=bp.rows.L2()).fit(X)
+    model = bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(X)
     expected = MAPS[name](model, X)
     for size in (1, 17, 240):
         for shape in (None, X.shape):

@@ -62,15 +62,15 @@ CASES: dict[str, Case] = {
         lambda: bp.PCA(
             2,
             solver="covariance",
-            preprocess=[bp.rows.Power(0.7), bp.rows.L2()],
+            preprocess=[bp.preprocessing.Power(0.7), bp.preprocessing.L2()],
             center=np.full(D, 0.3),
-            scale=bp.rules.CosLatitude(np.arange(D)),
-            whiten=bp.rules.Whitening(0.3, epsilon=0.01, l2=True),
+            scale=bp.scales.CosLatitude(np.arange(D)),
+            whiten=bp.scales.Whitening(0.3, epsilon=0.01, l2=True),
         )
     ),
     "ApproximatePCA nystrom": Case(lambda: bp.ApproximatePCA(2, bp.sketches.Gaussian(5), scale=True)),
     "ApproximatePCA ritz": Case(lambda: bp.ApproximatePCA(2, bp.sketches.SparseSign(5, nnz=3), approximation="ritz")),
-    "RotatedPCA": Case(lambda: bp.RotatedPCA(2, method="promax")),
+    "RotatedPCA": Case(lambda: bp.RotatedPCA(2, rotation="promax")),
     "CCA": Case(lambda: bp.CCA(2), NUMBERS),
     "PLSSVD": Case(lambda: bp.PLSSVD(2), NUMBERS),
     "PLSRegression": Case(lambda: bp.PLSRegression(2), NUMBERS),
@@ -275,7 +275,7 @@ def test_computed_lazy_and_written_scores_agree(name: str, store: Path, tmp_path
 
 @every
 def test_preprocessed_rows_are_rows_that_a_plain_estimator_is_given(name: str, tmp_path: Path) -> None:
-    case, steps = CASES[name], [bp.rows.Power(0.5), bp.rows.L2()]
+    case, steps = CASES[name], [bp.preprocessing.Power(0.5), bp.preprocessing.L2()]
     rows, new = (steps[1].apply(steps[0].apply(one, ""), "") for one in (X, NEW))
     model = case.make().set_params(preprocess=steps).fit(da.from_array(X, chunks=(CHUNK, D)), case.y)
     plain = case.make().set_params(preprocess=None).fit(da.from_array(rows, chunks=(CHUNK, D)), case.y)
@@ -374,7 +374,7 @@ def test_a_model_comes_back_from_a_file_and_a_pickle_and_a_clone_is_unfitted(nam
 
 
 CHANGED = {
-    "n_components": 100, "center": False, "scale": True, "kernel": "linear", "gamma": 7.0, "alphas": [1.0, 2.0],
+    "n_components": 100, "center": False, "scale": True, "kernel": "linear", "gamma": 7.0, "alpha": [1.0, 2.0],
     "n_landmarks": 2, "sketch": bp.sketches.Gaussian(3), "solver": "auto", "tol": 0.5, "nan_policy": "omit", "r2": 0.1,
 }  # fmt: skip
 
@@ -446,7 +446,10 @@ def test_sparse_rows_are_rows_like_others(name: str, tmp_path: Path) -> None:
     written = model.transform(lazy, out=tmp_path / "scores.zarr")
     assert np.asarray(written).tobytes() == found[0][1]
     assert bits(fitted(name, rows.tocsc())) == bits(fitted(name, rows))
-    case, steps = CASES[name], [bp.rows.Power(0.5), bp.rows.L2("keep")]  # which leave zeros as they are
+    case, steps = (
+        CASES[name],
+        [bp.preprocessing.Power(0.5), bp.preprocessing.L2("keep")],
+    )  # which leave zeros as they are
     scores = [
         np.asarray(case.make().set_params(preprocess=steps).fit(one, case.y).transform(one))
         for one in (lazy, rows, rows.toarray())
@@ -865,7 +868,6 @@ OTHERS: dict[str, Any] = {
     "normalize": True,
     "r1": 0.2,
     "r2": 0.9,
-    "alphas": 4.0,
     "fit_intercept": False,
     "alpha": 3.0,
     "background": "ape",
@@ -933,10 +935,10 @@ ABSENT = (np.arange(N) % 3 == 0) | (np.arange(N) < 45) | (np.arange(N) // CHUNK 
 RUBBISH = np.tile([[1e9], [-1e10], [1e300], [np.inf], [np.nan]], (N // 5, D)) * np.linspace(1, 2, D)
 LEAVING = CASES | {
     "PCA krylov scaled": Case(lambda: bp.PCA(2, solver="krylov", scale=True, tol=1e-12)),
-    "PCA standardized": Case(lambda: bp.PCA(2, preprocess=bp.rows.Standardize())),
-    "PCA of Pearson residuals": Case(lambda: bp.PCA(2, preprocess=bp.rows.PearsonResiduals())),
-    "PCA of counts of alleles": Case(lambda: bp.PCA(2, scale=bp.rules.Patterson(ploidy=99))),
-    "PCA of normalized totals": Case(lambda: bp.PCA(2, preprocess=[bp.rows.NormalizeTotal(), bp.rows.Log1p()])),
+    "PCA standardized": Case(lambda: bp.PCA(2, preprocess=bp.preprocessing.Standardize())),
+    "PCA of Pearson residuals": Case(lambda: bp.PCA(2, preprocess=bp.preprocessing.PearsonResiduals())),
+    "PCA of counts of alleles": Case(lambda: bp.PCA(2, scale=bp.scales.Patterson(ploidy=99))),
+    "PCA of normalized totals": Case(lambda: bp.PCA(2, preprocess=[bp.preprocessing.NormalizeTotal(), bp.preprocessing.Log1p()])),
     "Ridge of folds": Case(lambda: bp.Ridge([0.1, 0.5], cv=3), NUMBERS),
     "SupervisedPCA by the spread of labels": Case(lambda: bp.SupervisedPCA(2, label_kernel="rbf"), NUMBERS),
     "KernelSupervisedPCA of all rows": Case(lambda: bp.KernelSupervisedPCA(2, **RBF), CLASSES),
@@ -1202,7 +1204,7 @@ def test_what_is_asked_of_new_rows_is_one_planned_read(what: str, tmp_path: Path
     assert reads[-1][1] == len(OTHER)
     rows = bp.open(tmp_path / "x.zarr")
     for one in model.models[0] if "map" in what else [model]:
-        one.set_params(preprocess=bp.rows.L2())
+        one.set_params(preprocess=bp.preprocessing.L2())
     with pytest.raises(ValueError, match=r"preprocess.* (set|changed) after (a|the) fit"):
         of.ask(model, rows, of.y)
     chunk = tmp_path / "x.zarr" / "c" / "2" / "0"

@@ -146,8 +146,8 @@ def test_partial_fit_and_merge_keep_the_pattern() -> None:
 def test_batches_of_maps_are_fitted_by_pixels_and_stored_maps_cut_again() -> None:
     maps = maps_of(X)
     X_batches = bp.open(bp.from_batches(iter(np.array_split(maps, 7))), pattern=PIXELS)  # of unknown length
-    model = bp.PCA(2, preprocess=bp.rows.L2()).fit(X_batches)
-    whole = bp.PCA(2, preprocess=bp.rows.L2()).fit(X)
+    model = bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(X_batches)
+    whole = bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(X)
     assert model.n_samples_ == N
     np.testing.assert_allclose(model.transform(maps), whole.transform(X), rtol=0, atol=1e-6)
 

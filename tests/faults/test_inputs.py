@@ -36,7 +36,7 @@ MODELS: dict[str, Callable[[], Any]] = {
     "krylov": lambda: bp.PCA(3, solver="krylov", tol=1e-2),
     "nystrom": lambda: bp.NystromKernelPCA(3, kernel="rbf", gamma=0.05, n_landmarks=30),
     "scored": lambda: bp.ScoredPCA(3, n_features_to_select=5),
-    "scored, preprocessed": lambda: bp.ScoredPCA(3, n_features_to_select=5, preprocess=bp.rows.L2()),
+    "scored, preprocessed": lambda: bp.ScoredPCA(3, n_features_to_select=5, preprocess=bp.preprocessing.L2()),
 }
 
 

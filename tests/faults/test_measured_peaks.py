@@ -124,13 +124,16 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "kernel roweis": (
         "thin", lambda: bp.KernelRoweisDiscriminantAnalysis(2, r1=0.0, gamma=0.01, n_landmarks=200, **LIMIT),
     ),
-    "sparse krylov": ("sparse", lambda: bp.PCA(8, solver="krylov", preprocess=bp.rows.L2("keep"), **LIMIT)),
+    "sparse krylov": ("sparse", lambda: bp.PCA(8, solver="krylov", preprocess=bp.preprocessing.L2("keep"), **LIMIT)),
     "sparse sketch": (
-        "sparse", lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), preprocess=bp.rows.L2("keep"), **LIMIT),
+        "sparse",
+        lambda: bp.ApproximatePCA(8, bp.sketches.Gaussian(100), preprocess=bp.preprocessing.L2("keep"), **LIMIT),
     ),
     "sparse landmarks": (
         "sparse",
-        lambda: bp.NystromKernelPCA(5, kernel="linear", n_landmarks=300, preprocess=bp.rows.L2("keep"), **LIMIT),
+        lambda: bp.NystromKernelPCA(
+            5, kernel="linear", n_landmarks=300, preprocess=bp.preprocessing.L2("keep"), **LIMIT
+        ),
     ),
     "sparse fisher": ("sparse", lambda: bp.FisherDiscriminantAnalysis(2, regularization=0.1, **LIMIT)),
     "sparse scored": ("sparse", lambda: bp.ScoredPCA(2, n_features_to_select=50, memory_limit="8 GiB")),

@@ -35,7 +35,7 @@ from moto.s3.models import s3_backends
 from scipy.sparse import csr_matrix
 from snailmail import ObjectStore as Server
 from zarr.codecs import BloscCodec, ZstdCodec
-from zarr.storage import ObjectStore
+from zarr.storage import ObjectStore as ZarrStore
 
 import bigpca as bp
 from bigpca.data.sources import row_source, source_of
@@ -44,7 +44,7 @@ from bigpca.errors import CorruptedChunkError, MissingChunksError, UnansweredErr
 from bigpca.passes import fold
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.storage import places, requests
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 from bigpca.storage.requests import Request, joined
 from tests.cli.running import run, words
 from tests.conftest import settle
@@ -57,26 +57,26 @@ CHUNKS = N // ROWS
 
 
 @pytest.fixture(params=["memory", "s3"])
-def store(request: pytest.FixtureRequest, tmp_path: Any) -> ObjectStore[Any]:
+def store(request: pytest.FixtureRequest, tmp_path: Any) -> ZarrStore[Any]:
     """An empty store of obstore: in the memory of this process, or a prefix of the S3 server."""
     if request.param == "memory":
-        return ObjectStore(obstore.store.MemoryStore())
+        return ZarrStore(obstore.store.MemoryStore())
     request.getfixturevalue("object_server")
-    return ObjectStore(Place(f"s3://rows/{tmp_path.name}").whole)
+    return ZarrStore(ObjectStore(f"s3://rows/{tmp_path.name}").whole)
 
 
 @pytest.fixture
 def url(object_server: Server, tmp_path: Any) -> str:
     """The URL of ``OLD`` in chunks of 8 rows, on a server that has answered before."""
     url = f"s3://rows/{tmp_path.name}.zarr"
-    write(ObjectStore(Place(url).whole), OLD)
+    write(ZarrStore(ObjectStore(url).whole), OLD)
     bp.open(url)
     settle(object_server)
     object_server.reset_counts()
     return url
 
 
-def write(store: ObjectStore[Any], rows: np.ndarray, **layout: Any) -> None:
+def write(store: ZarrStore[Any], rows: np.ndarray, **layout: Any) -> None:
     made = {"chunks": (ROWS, rows.shape[1]), "compressors": None} | layout
     z = zarr.create_array(
         store, shape=rows.shape, dtype=rows.dtype, overwrite=True, config={"write_empty_chunks": True}, **made
@@ -110,7 +110,7 @@ LAYOUTS["index first"]["chunks"] = (ROWS, D)
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 def test_any_part_of_any_layout_is_what_zarr_reads(
-    layout: str, store: ObjectStore[Any], monkeypatch: pytest.MonkeyPatch
+    layout: str, store: ZarrStore[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bigpca.data.zarr_arrays.SMALL_SHARD_BYTES", 0)
     write(store, OLD, **LAYOUTS[layout])
@@ -121,7 +121,7 @@ def test_any_part_of_any_layout_is_what_zarr_reads(
         assert found.flags.writeable
 
 
-def test_a_fit_of_a_store_has_the_bits_of_a_local_one(store: ObjectStore[Any], tmp_path: Any) -> None:
+def test_a_fit_of_a_store_has_the_bits_of_a_local_one(store: ZarrStore[Any], tmp_path: Any) -> None:
     for place in (store, tmp_path / "x.zarr"):
         write(place, OLD, compressors=[ZstdCodec()])
     local, far = (bp.PCA(3).fit(zarr.open_array(place, mode="r")) for place in (tmp_path / "x.zarr", store))
@@ -169,10 +169,10 @@ def test_a_fit_lists_its_objects_before_and_after_it_reads_and_not_between(
     """However many groups and passes, with a checkpoint too, and where a finished fit is resumed."""
     url, sparse = f"s3://rows/{tmp_path.name}.zarr", layout == "sparse"
     if sparse:
-        cells = zarr.open_group(ObjectStore(Place(url).whole), mode="w")
+        cells = zarr.open_group(ZarrStore(ObjectStore(url).whole), mode="w")
         write_parts(cells.create_group("X"), csr_matrix(np.where(OLD > 0, OLD, 0)), {"chunks": (64,)})
     else:
-        write(ObjectStore(Place(url).whole), OLD, **LAYOUTS[layout])
+        write(ZarrStore(ObjectStore(url).whole), OLD, **LAYOUTS[layout])
     X = bp.open(url, member="X" if sparse else None)
     for options in ({}, {"checkpoint": tmp_path / "c"}, {"checkpoint": tmp_path / "c"}):
         settle(object_server)
@@ -245,7 +245,7 @@ def test_an_error_does_not_wait_for_reads_that_were_begun(url: str, monkeypatch:
 
 def test_an_output_takes_one_request_per_chunk_and_few_others(url: str, object_server: Server) -> None:
     model, out = bp.PCA(2, solver="covariance").fit(OLD), f"{url}-scores.zarr"
-    Place(out).conditions()
+    ObjectStore(out).conditions()
     settle(object_server)
     object_server.reset_counts()
     with dask.config.set(scheduler="sync"):
@@ -261,7 +261,7 @@ def test_2500_objects_are_listed_in_3_requests(url: str, object_server: Server) 
     backend, name = s3_backends["123456789012"]["aws"], f"{url.removeprefix('s3://rows/')}-many"
     for i in range(2500):
         backend.put_object("rows", f"{name}/c/{i}/0", b"1234")
-    zarr.create_array(ObjectStore(Place(f"{url}-many").whole), shape=(2500, 1), chunks=(1, 1), dtype="f4")
+    zarr.create_array(ZarrStore(ObjectStore(f"{url}-many").whole), shape=(2500, 1), chunks=(1, 1), dtype="f4")
     object_server.reset_counts()
     source = row_source(f"{url}-many")
     assert len(source.stamps(0, 2500)) == 2500
@@ -274,7 +274,7 @@ def test_many_requests_wait_at_the_same_time_and_threads_share_them(
     nbytes: int, most: int, url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 in flight, or 64 MiB, of all threads together."""
-    place, loop, wanted, held = Place(url), requests.requests(), [Request("c/0/0", nbytes)] * 50, [0]
+    place, loop, wanted, held = ObjectStore(url), requests.requests(), [Request("c/0/0", nbytes)] * 50, [0]
     real, now = requests._answer, [0]
 
     async def watched(*given: Any) -> Any:
@@ -292,7 +292,7 @@ def test_many_requests_wait_at_the_same_time_and_threads_share_them(
 
 
 def test_an_iteration_that_ends_early_leaves_nothing_in_flight(url: str) -> None:
-    loop, place = requests.requests(), Place(url)
+    loop, place = requests.requests(), ObjectStore(url)
     for _ in loop.each(place, [Request("c/0/0", requests.MAX_BYTES)] * 8):
         break
     assert len(loop.all(place, [Request("c/1/0", requests.MAX_BYTES)])) == 1
@@ -303,18 +303,18 @@ class TestWaiting:
     """Whatever happens to some requests, the others are answered, or an error says that they are not."""
 
     @pytest.fixture
-    def place(self) -> Place:
-        place = Place(obstore.store.MemoryStore())
+    def place(self) -> ObjectStore:
+        place = ObjectStore(obstore.store.MemoryStore())
         place.put("x", b"12345678")
         return place
 
     def test_requests_that_fail_or_are_abandoned_leave_nothing_in_flight(
-        self, place: Place, monkeypatch: pytest.MonkeyPatch
+        self, place: ObjectStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         loop, real = requests.Requests(), requests._answer
         monkeypatch.setattr(requests, "MAX_BYTES", 64)
 
-        async def answered(place: Place, one: Request) -> Any:
+        async def answered(place: ObjectStore, one: Request) -> Any:
             await asyncio.sleep(random.random() / 2000)
             if one.key == "panic":
                 raise BaseException("PanicException")
@@ -355,7 +355,7 @@ class TestWaiting:
 
     @pytest.mark.parametrize("error", [BaseException("PanicException: no threads"), asyncio.CancelledError()])
     def test_what_ends_a_request_without_an_answer_is_an_error_with_the_key(
-        self, error: BaseException, place: Place, monkeypatch: pytest.MonkeyPatch
+        self, error: BaseException, place: ObjectStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         async def ended(*_: Any) -> Any:
             raise error
@@ -365,7 +365,7 @@ class TestWaiting:
             requests.Requests().all(place, [Request("x", 8)])
 
     def test_a_turn_that_never_comes_is_an_error_with_the_key(
-        self, place: Place, monkeypatch: pytest.MonkeyPatch
+        self, place: ObjectStore, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         for module, name in ((places, "RETRY_SECONDS"), (places, "TRANSFER_SECONDS"), (requests, "MARGIN")):
             monkeypatch.setattr(module, name, 0.1)
@@ -386,7 +386,7 @@ def test_some_chunks_of_a_shard_take_its_index_and_one_range(
     url: str, object_server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("bigpca.data.zarr_arrays.SMALL_SHARD_BYTES", 0)
-    write(ObjectStore(Place(url).whole), OLD, **LAYOUTS["shards"])
+    write(ZarrStore(ObjectStore(url).whole), OLD, **LAYOUTS["shards"])
     source = row_source(url)
     object_server.reset_counts()
     source.read(2, 6)
@@ -396,7 +396,7 @@ def test_some_chunks_of_a_shard_take_its_index_and_one_range(
 
 
 class TestWhatIsMissing:
-    def test_a_chunk_that_the_listing_lacks(self, store: ObjectStore[Any]) -> None:
+    def test_a_chunk_that_the_listing_lacks(self, store: ZarrStore[Any]) -> None:
         write(store, OLD)
         obstore.delete(store.store, "c/2/0")
         with pytest.raises(MissingChunksError, match=r"1 of the 6 chunks needed here are not in the store: c/2/0\."):
@@ -418,7 +418,7 @@ class TestWhatIsMissing:
         ):
             source.read(0, N)
 
-    def test_rows_of_equal_size_that_replace_others_during_a_fit(self, store: ObjectStore[Any]) -> None:
+    def test_rows_of_equal_size_that_replace_others_during_a_fit(self, store: ZarrStore[Any]) -> None:
         write(store, OLD)
         with pytest.raises(ValueError, match="the input changed while it was read"):
             bp.PCA(2).fit(
@@ -505,7 +505,7 @@ class TestWrongAnswers:
     def test_of_a_listing_are_no_end_of_it(
         self, url: str, object_server: Server, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        backend, place = s3_backends["123456789012"]["aws"], Place(f"{url}-many")
+        backend, place = s3_backends["123456789012"]["aws"], ObjectStore(f"{url}-many")
         for i in range(1100):
             backend.put_object("rows", f"{place.prefix}/{i:04}", b"1234")
         for page in ("list-type=2", "continuation-token"):
@@ -593,7 +593,7 @@ class TestWrongAnswers:
         with failing(object_server, "c/2/0", lambda *_: answer("200 OK", b"", 2**40)), said:
             row_source(url).read(0, N)
 
-    def test_a_cut_or_forged_chunk_is_named(self, store: ObjectStore[Any]) -> None:
+    def test_a_cut_or_forged_chunk_is_named(self, store: ZarrStore[Any]) -> None:
         write(store, OLD, compressors=[BloscCodec()])
         obstore.put(store.store, "c/2/0", bytes(obstore.get(store.store, "c/2/0").bytes())[:-7])
         with pytest.raises(CorruptedChunkError, match=r"chunk c/2/0 cannot be decoded: .* Blosc header states more"):
@@ -608,14 +608,14 @@ class TestCredentials:
     SECRET = "never-shown-8cf1"
 
     @pytest.fixture
-    def held(self, bucket: str, url: str) -> ObjectStore[Any]:
+    def held(self, bucket: str, url: str) -> ZarrStore[Any]:
         """A store that carries its secret."""
         own = {"endpoint": bucket, "region": "us-east-1", "access_key_id": "name", "secret_access_key": self.SECRET}
         place = obstore.store.S3Store.from_url(url, client_options={"allow_http": True}, **own)
-        return ObjectStore(place, read_only=True)
+        return ZarrStore(place, read_only=True)
 
     def test_no_secret_is_in_what_is_written_and_said(
-        self, held: ObjectStore[Any], object_server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture,
+        self, held: ZarrStore[Any], object_server: Server, tmp_path: Path, caplog: pytest.LogCaptureFixture,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:  # fmt: skip
         caplog.set_level("DEBUG")
@@ -638,7 +638,7 @@ class TestCredentials:
 
     @pytest.mark.cluster
     def test_a_store_that_carries_them_is_rejected_on_workers_without_tls(
-        self, held: ObjectStore[Any], url: str, client: Client
+        self, held: ZarrStore[Any], url: str, client: Client
     ) -> None:
         with pytest.raises(TypeError, match=r"carries its credentials, .* without encryption. Pass the URL") as caught:
             bp.PCA(2).fit(zarr.open_array(held, mode="r"))
@@ -661,7 +661,7 @@ def test_doctor_says_what_a_store_can_do_within_80_columns(bucket: str) -> None:
     assert "enforced" in said["conditional put"]
     assert "MB/s, 32 requests" in said["read"]
     assert max(map(len, done.output.splitlines())) <= 80
-    assert not list(Place("s3://rows/doctor").list())
+    assert not list(ObjectStore("s3://rows/doctor").list())
     denied = run("doctor", "s3://nobody/x")
     assert denied.exit_code == 3
     assert "NoSuchBucket" in words(denied.output)
@@ -714,7 +714,7 @@ class TestKinds:
     @pytest.fixture
     def folder(self, object_server: Server, tmp_path: Path) -> Path:
         """A local folder with the objects of ``s3://rows/<its name>``."""
-        place = Place(f"s3://rows/{tmp_path.name}")
+        place = ObjectStore(f"s3://rows/{tmp_path.name}")
         np.save(tmp_path / "part-2.npy", OLD[:20])
         np.save(tmp_path / "part-10.npy", OLD[20:])
         np.save(tmp_path / "half.npy", OLD.astype(">f8")[:4])
@@ -744,7 +744,7 @@ class TestKinds:
 
     @pytest.mark.parametrize("name", ["part-*.npy", "half.npy", "x.parquet", "t.parquet"])
     def test_a_lazy_result_has_no_rows_of_what_replaced_them(self, name: str, folder: Path) -> None:
-        X, place = bp.open(f"s3://rows/{folder.name}/{name}"), Place(f"s3://rows/{folder.name}")
+        X, place = bp.open(f"s3://rows/{folder.name}/{name}"), ObjectStore(f"s3://rows/{folder.name}")
         scores = bp.PCA(2).fit(X).transform(X)
         for path in folder.glob(name):
             place.put(path.name, path.read_bytes()[:-8] + b"\0" * 8 if path.suffix == ".npy" else other(path))
@@ -753,7 +753,7 @@ class TestKinds:
                 lazy.compute(scheduler="sync")
 
     def test_a_folder_of_shards_is_fitted_and_a_change_is_noticed(self, folder: Path, object_server: Server) -> None:
-        place = Place(f"s3://rows/{folder.name}-shards")
+        place = ObjectStore(f"s3://rows/{folder.name}-shards")
         for name in ("part-2.npy", "part-10.npy"):
             place.put(name, (folder / name).read_bytes())
         found = bp.PCA(2).fit(str(place))

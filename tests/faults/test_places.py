@@ -33,7 +33,7 @@ from bigpca.storage import objects, places
 from bigpca.storage.forms import Annotations, NpyForm
 from bigpca.storage.grammar import PROBE
 from bigpca.storage.objects import unfinished
-from bigpca.storage.places import Entry, Place
+from bigpca.storage.places import Entry, ObjectStore
 from tests.cli.running import run as run_command
 from tests.cli.running import words
 from tests.conftest import PLACES
@@ -94,7 +94,7 @@ each_write = pytest.mark.parametrize("name", WRITES)
     indirect=["place"],
 )
 def test_an_array_has_the_bits_of_one_on_a_disk(
-    place: Place, name: str, model: bp.PCA, rows: Path, tmp_path: Path
+    place: ObjectStore, name: str, model: bp.PCA, rows: Path, tmp_path: Path
 ) -> None:
     run = WRITES[name](model, rows)
     run(place)
@@ -106,7 +106,7 @@ def test_an_array_has_the_bits_of_one_on_a_disk(
 
 
 @pytest.mark.parametrize("place", ["memory", "enforces"], indirect=True)
-def test_scores_inherit_the_keys_of_their_rows(place: Place, model: bp.PCA) -> None:
+def test_scores_inherit_the_keys_of_their_rows(place: ObjectStore, model: bp.PCA) -> None:
     keys = [f"row {i}" for i in range(len(X))]
     for given in (keys, None):
         rows, out = (place.at(f"{name}-{given is None}.zarr") for name in ("x", "scores"))
@@ -154,7 +154,7 @@ def test_a_run_that_stops_at_any_request_is_completed_by_a_rerun(
     number, done = 0, False
     while not done:
         number += 1
-        place = Place(MemoryStore()).at("out.zarr")
+        place = ObjectStore(MemoryStore()).at("out.zarr")
         with pytest.MonkeyPatch.context() as patch:
             made = stopping(patch, number)
             try:
@@ -183,7 +183,7 @@ FORGED = {
 }
 
 
-def left_unfinished(place: Place, model: bp.PCA, rows: Path) -> None:
+def left_unfinished(place: ObjectStore, model: bp.PCA, rows: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         stopping(patch, 17, lasting=True)
         with pytest.raises(Stop):
@@ -192,7 +192,7 @@ def left_unfinished(place: Place, model: bp.PCA, rows: Path) -> None:
 
 @pytest.mark.parametrize("damage", [*DAMAGE, *FORGED])
 def test_a_damaged_claim_is_named_with_what_to_do_and_hides_no_other(damage: str, model: bp.PCA, rows: Path) -> None:
-    home = Place(MemoryStore()).at("runs")
+    home = ObjectStore(MemoryStore()).at("runs")
     for name in ("a.zarr", "b.zarr"):
         left_unfinished(home.at(name), model, rows)
     claim = home.get("a.zarr/.bigpca/claim").data
@@ -207,7 +207,7 @@ def test_a_damaged_claim_is_named_with_what_to_do_and_hides_no_other(damage: str
 
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_journal_costs_only_that_chunks_are_read(damage: str, model: bp.PCA, rows: Path) -> None:
-    place = Place(MemoryStore()).at("out.zarr")
+    place = ObjectStore(MemoryStore()).at("out.zarr")
     left_unfinished(place, model, rows)
     place.put(".bigpca/chunks-00000000-0123456789ab", DAMAGE[damage](b"[[0, 1, 2, 0, true, 0, 3]]"))
     write(model, rows)(place)
@@ -219,7 +219,7 @@ def test_a_damaged_journal_costs_only_that_chunks_are_read(damage: str, model: b
     ("record", "said"), [("keys-0.json", "the keys of chunk 0 .* are damaged"), ("rows", "rows holds .* is damaged")]
 )
 def test_other_damaged_records_are_named(record: str, said: str, damage: str, model: bp.PCA, rows: Path) -> None:
-    place = Place(MemoryStore()).at("out.zarr")
+    place = ObjectStore(MemoryStore()).at("out.zarr")
     left_unfinished(place, model, rows)
     place.put(f".bigpca/{record}", DAMAGE[damage](json.dumps(["0", "1", "2", "3"]).encode()))
     with pytest.raises(OutputWriteError, match=rf"out\.zarr.*{said}.* with overwrite=True"):
@@ -230,7 +230,7 @@ def test_other_damaged_records_are_named(record: str, said: str, damage: str, mo
 def test_a_folder_of_temporary_files_that_is_missing_or_full_is_named(
     call: str, model: bp.PCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = Place(MemoryStore()).at("m.zarr")
+    place = ObjectStore(MemoryStore()).at("m.zarr")
     model.save(place)
     run = {"save": lambda: model.save(beside(place, "2")), "load": lambda: bp.load(place)}[call]
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
@@ -262,7 +262,7 @@ def expire() -> None:
 def test_credentials_that_expire_in_the_middle_are_named_and_a_rerun_resumes(
     name: str, number: int, model: bp.PCA, rows: Path, tmp_path: Path
 ) -> None:
-    place, run = Place(MemoryStore()).at("out.zarr"), WRITES[name](model, rows)
+    place, run = ObjectStore(MemoryStore()).at("out.zarr"), WRITES[name](model, rows)
     with pytest.MonkeyPatch.context() as patch:
         stopping(patch, number, expire, lasting=True)
         with pytest.raises(PermissionError, match=r"or they have expired \(ExpiredToken\)\. Renew them"):
@@ -283,7 +283,7 @@ def test_a_fit_that_stops_at_any_request_resumes_to_the_same_bits(solver: str, r
     expected, number, done = fit(None), 0, False
     while not done:
         number += 7 if solver == "krylov" else 1
-        place = Place(MemoryStore()).at("run.ckpt")
+        place = ObjectStore(MemoryStore()).at("run.ckpt")
         with pytest.MonkeyPatch.context() as patch:
             made = stopping(patch, number)
             try:
@@ -296,7 +296,7 @@ def test_a_fit_that_stops_at_any_request_resumes_to_the_same_bits(solver: str, r
 
 
 def test_what_a_killed_worker_leaves_where_it_asked_a_store_is_deleted_with_the_checkpoint(rows: Path) -> None:
-    place, asked = Place(MemoryStore()).at("run.ckpt"), list[str]()
+    place, asked = ObjectStore(MemoryStore()).at("run.ckpt"), list[str]()
 
     def ask(event: Event) -> None:
         if isinstance(event, CheckpointEvent):
@@ -327,14 +327,16 @@ def be_killed(at: str, rows: str) -> None:
             for number in KILLS:
                 if (child := os.fork()) == 0:
                     stopping(pytest.MonkeyPatch(), number, lambda: os.kill(os.getpid(), signal.SIGKILL))
-                    run(Place(f"{at}/{name}-{number}"))
+                    run(ObjectStore(f"{at}/{name}-{number}"))
                     os._exit(0)
                 status = os.waitpid(child, 0)[1]
                 assert os.WIFSIGNALED(status), (name, number, status)
 
 
 @pytest.mark.cluster  # for its time
-def test_a_run_that_is_killed_is_completed_by_a_rerun(place: Place, model: bp.PCA, rows: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_killed_is_completed_by_a_rerun(
+    place: ObjectStore, model: bp.PCA, rows: Path, tmp_path: Path
+) -> None:
     assert ended(f"from {__name__} import be_killed; be_killed({str(place)!r}, {str(rows)!r})") == 0
     for name, made in KILLED.items():
         run = made(model, rows)
@@ -353,7 +355,7 @@ def test_a_run_that_is_killed_is_completed_by_a_rerun(place: Place, model: bp.PC
 
 @pytest.mark.cluster
 def test_workers_without_any_shared_disk_one_of_which_is_killed_give_the_bits_of_a_disk(
-    place: Place, object_server: Server, tmp_path: Path
+    place: ObjectStore, object_server: Server, tmp_path: Path
 ) -> None:
     """Each has a disk of its own at ``tmp_path``; data, checkpoint, model and scores are at URLs alone."""
     need_root("unshare")
@@ -394,7 +396,7 @@ def test_workers_without_any_shared_disk_one_of_which_is_killed_give_the_bits_of
 
 
 @every_store
-def test_a_model_has_the_bits_of_one_on_a_disk(place: Place, model: bp.PCA, tmp_path: Path) -> None:
+def test_a_model_has_the_bits_of_one_on_a_disk(place: ObjectStore, model: bp.PCA, tmp_path: Path) -> None:
     model.save(place)
     model.save(tmp_path / "model.zarr")
     assert numbers(stored(place)) == numbers(stored(tmp_path / "model.zarr"))
@@ -412,7 +414,7 @@ def test_a_save_that_stops_at_any_request_is_completed_by_a_rerun(model: bp.PCA,
     expected, number, done = numbers(stored(tmp_path / "model.zarr")), 0, False
     while not done:
         number += 3
-        place = Place(MemoryStore()).at("model.zarr")
+        place = ObjectStore(MemoryStore()).at("model.zarr")
         with pytest.MonkeyPatch.context() as patch:
             stopping(patch, number)
             try:
@@ -431,7 +433,7 @@ def test_a_save_that_stops_at_any_request_is_completed_by_a_rerun(model: bp.PCA,
 
 
 @every_store
-def test_a_checkpoint_of_another_fit_is_named(place: Place, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_checkpoint_of_another_fit_is_named(place: ObjectStore, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.MonkeyPatch.context() as patch:
         stopping(patch, 9)
         with pytest.raises(Stop):
@@ -444,7 +446,7 @@ def test_a_checkpoint_of_another_fit_is_named(place: Place, rows: Path, monkeypa
 
 
 @enforced
-def test_two_equal_runs_both_succeed(place: Place) -> None:
+def test_two_equal_runs_both_succeed(place: ObjectStore) -> None:
     with begin(place) as one, begin(place) as two:
         fill(one, [0, 1])
         fill(two)
@@ -456,7 +458,7 @@ def test_two_equal_runs_both_succeed(place: Place) -> None:
 
 
 @enforced
-def test_a_chunk_of_an_equal_run_that_rounded_in_another_way_stands(place: Place) -> None:
+def test_a_chunk_of_an_equal_run_that_rounded_in_another_way_stands(place: ObjectStore) -> None:
     with begin(place) as one, begin(place) as two:
         fill(one, [0], change=1)
         fill(two)
@@ -466,7 +468,7 @@ def test_a_chunk_of_an_equal_run_that_rounded_in_another_way_stands(place: Place
     assert np.array_equal(read(place)[first:], EXPECTED[first:])
 
 
-def test_two_equal_runs_of_a_table_both_succeed(place: Place) -> None:
+def test_two_equal_runs_of_a_table_both_succeed(place: ObjectStore) -> None:
     """The chunks that the second one was to copy are deleted by then."""
     table, form = place.at("t.npy"), NpyForm(("a", "b", "c"))
     with begin(table, form=form) as one, begin(table, form=form) as two:
@@ -479,7 +481,7 @@ def test_two_equal_runs_of_a_table_both_succeed(place: Place) -> None:
 
 
 @enforced
-def test_runs_of_different_identity_are_told_apart(place: Place) -> None:
+def test_runs_of_different_identity_are_told_apart(place: ObjectStore) -> None:
     with begin(place) as one:
         fill(one, [0])
         with pytest.raises(OutputLockedError, match=r"holds the unfinished output of run \w+ \(.*-one\).*-two"):
@@ -501,7 +503,7 @@ def fill_rest(output: Any) -> None:
 
 
 @enforced
-def test_a_late_chunk_of_an_older_run_is_named(place: Place) -> None:
+def test_a_late_chunk_of_an_older_run_is_named(place: ObjectStore) -> None:
     with begin(place) as one:
         fill(one, [0])
         with begin(place, identity="two", overwrite=True) as two:
@@ -518,7 +520,7 @@ def test_a_late_chunk_of_an_older_run_is_named(place: Place) -> None:
 
 
 @enforced
-def test_another_run_that_comes_after_a_look_at_the_output_is_noticed(place: Place) -> None:
+def test_another_run_that_comes_after_a_look_at_the_output_is_noticed(place: ObjectStore) -> None:
     write_output(place)
     with begin(place, overwrite=True) as one:
         fill(one)
@@ -534,7 +536,7 @@ def test_another_run_that_comes_after_a_look_at_the_output_is_noticed(place: Pla
 
 
 @enforced
-def test_another_run_that_takes_the_output_over_and_leaves_is_noticed(place: Place) -> None:
+def test_another_run_that_takes_the_output_over_and_leaves_is_noticed(place: ObjectStore) -> None:
     with begin(place) as one:
         fill(one)
         one.review()
@@ -549,7 +551,7 @@ def test_another_run_that_takes_the_output_over_and_leaves_is_noticed(place: Pla
 
 
 @enforced
-def test_a_chunk_that_is_replaced_or_deleted_before_it_is_published_is_named(place: Place) -> None:
+def test_a_chunk_that_is_replaced_or_deleted_before_it_is_published_is_named(place: ObjectStore) -> None:
     for change in (lambda: place.put("c/2/0", b"other"), lambda: place.delete(["c/2/0"])):
         with begin(place) as output:
             fill(output, [index for index in range(5) if f"c/{index}/0" not in stored(place)])
@@ -566,7 +568,7 @@ def test_a_chunk_that_is_replaced_or_deleted_before_it_is_published_is_named(pla
 
 
 @enforced
-def test_a_foreign_zarr_json_is_named_and_kept(place: Place) -> None:
+def test_a_foreign_zarr_json_is_named_and_kept(place: ObjectStore) -> None:
     with begin(place) as output:
         fill(output, [0, 1])
     store = ZarrStore(place.store)
@@ -587,7 +589,7 @@ def test_a_foreign_zarr_json_is_named_and_kept(place: Place) -> None:
 
 @pytest.mark.parametrize("place", ["memory"], indirect=True)
 def test_a_run_that_is_taken_over_while_it_replaces_deletes_nothing_of_the_other(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write_output(place)
     real, others = objects.put_members, list[Any]()
@@ -609,7 +611,9 @@ def test_a_run_that_is_taken_over_while_it_replaces_deletes_nothing_of_the_other
 
 
 @every_store
-def test_what_is_replaced_stands_until_the_new_one_is_complete(place: Place, caplog: pytest.LogCaptureFixture) -> None:
+def test_what_is_replaced_stands_until_the_new_one_is_complete(
+    place: ObjectStore, caplog: pytest.LogCaptureFixture
+) -> None:
     with begin(place) as output:
         fill(output)
         output.finish()
@@ -634,11 +638,11 @@ def test_a_replacement_that_stops_at_any_request_leaves_old_or_new_and_is_comple
     """The old output has more rows, more chunks and other keys."""
     keys = [f"old {i}" for i in range(2 * len(X))]
 
-    def old(out: Place) -> None:
+    def old(out: ObjectStore) -> None:
         with bp.FeatureWriter(out, chunk_rows=4) as writer:
             writer.write(np.full((2 * len(X), 3), 7.0), keys=keys)
 
-    def new(out: Place) -> None:
+    def new(out: ObjectStore) -> None:
         if call == "transform":
             model.transform(rows, out=out, keys=[str(i) for i in range(len(X))], overwrite=True)
             return
@@ -646,14 +650,14 @@ def test_a_replacement_that_stops_at_any_request_leaves_old_or_new_and_is_comple
             done = writer.n_rows
             writer.write(X[done:], keys=[str(i) for i in range(done, len(X))])
 
-    alone = Place(MemoryStore()).at("out.zarr")
+    alone = ObjectStore(MemoryStore()).at("out.zarr")
     old(alone)
     first = numbers(stored(alone))
     new(alone)
     number, done, seen = 0, False, set()
     while not done:
         number += 1
-        place = Place(MemoryStore()).at("out.zarr")
+        place = ObjectStore(MemoryStore()).at("out.zarr")
         old(place)
         with pytest.MonkeyPatch.context() as patch:
             made = stopping(patch, number)
@@ -676,7 +680,7 @@ def test_a_replacement_that_stops_at_any_request_leaves_old_or_new_and_is_comple
     assert seen == {b"", first["zarr.json"], stored(alone)["zarr.json"]}
 
 
-def test_rows_that_read_what_they_replace_in_a_way_that_nobody_sees_are_written_whole(place: Place) -> None:
+def test_rows_that_read_what_they_replace_in_a_way_that_nobody_sees_are_written_whole(place: ObjectStore) -> None:
     def once() -> Iterator[np.ndarray]:
         yield from (read(place)[start : start + 4] + 1 for start in range(0, 12, 4))
 
@@ -694,7 +698,7 @@ def test_rows_that_read_what_they_replace_in_a_way_that_nobody_sees_are_written_
 def test_objects_without_bytes_are_none(key: str, model: bp.PCA, rows: Path) -> None:
     """Which listings of folders, and runs that were killed, leave."""
     for write in (transform(model, rows), model.save):
-        place = Place(MemoryStore()).at("out.zarr")
+        place = ObjectStore(MemoryStore()).at("out.zarr")
         obstore.put(place.store, place.key(key), b"")
         write(place)
         assert stored(place)["zarr.json"]
@@ -702,7 +706,7 @@ def test_objects_without_bytes_are_none(key: str, model: bp.PCA, rows: Path) -> 
             write(place)
 
 
-def test_objects_that_are_no_store_are_never_deleted(place: Place) -> None:
+def test_objects_that_are_no_store_are_never_deleted(place: ObjectStore) -> None:
     place.put("notes.txt", b"precious")
     with pytest.raises(OutputExistsError, match="1 objects"):
         begin(place)
@@ -713,18 +717,18 @@ def test_objects_that_are_no_store_are_never_deleted(place: Place) -> None:
 
 @pytest.mark.parametrize("place", ["memory"], indirect=True)
 def test_chunks_of_features_are_put_at_the_same_time_and_continued_without_a_gap(
-    place: Place, monkeypatch: pytest.MonkeyPatch
+    place: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, together = Place.put, Barrier(4, timeout=20)
+    real, together = ObjectStore.put, Barrier(4, timeout=20)
 
-    def put(self: Place, key: str, *given: Any, **options: Any) -> str:
+    def put(self: ObjectStore, key: str, *given: Any, **options: Any) -> str:
         if key.startswith("c/"):
             together.wait()
             if key == "c/1/0":
                 raise OSError("the store is gone")
         return real(self, key, *given, **options)
 
-    monkeypatch.setattr(Place, "put", put)
+    monkeypatch.setattr(ObjectStore, "put", put)
     with pytest.raises(OSError, match="the store is gone"), bp.FeatureWriter(place, chunk_rows=4) as writer:
         writer.write(X[:16])
     assert sorted(key for key in stored(place) if key.startswith("c/")) == ["c/0/0", "c/2/0", "c/3/0"]
@@ -736,7 +740,7 @@ def test_chunks_of_features_are_put_at_the_same_time_and_continued_without_a_gap
 
 
 @enforced
-def test_a_second_writer_of_features_is_rejected_until_it_is_said_to_resume(place: Place) -> None:
+def test_a_second_writer_of_features_is_rejected_until_it_is_said_to_resume(place: ObjectStore) -> None:
     one, keys = bp.FeatureWriter(place, chunk_rows=4), [f"row {i}" for i in range(48)]
 
     def late() -> None:
@@ -763,7 +767,7 @@ def test_a_second_writer_of_features_is_rejected_until_it_is_said_to_resume(plac
 
 
 @enforced
-def test_batches_are_not_continued(place: Place, model: bp.PCA) -> None:
+def test_batches_are_not_continued(place: ObjectStore, model: bp.PCA) -> None:
     def batches() -> Iterator[Any]:
         for start in range(0, 48, 16):
             yield X[start : start + 16]
@@ -780,7 +784,7 @@ def test_batches_are_not_continued(place: Place, model: bp.PCA) -> None:
 
 @pytest.mark.parametrize("place", ["rejects", "ignores"], indirect=True)
 def test_a_store_without_conditions_is_rejected_before_anything_is_written(
-    place: Place, model: bp.PCA, rows: Path, caplog: pytest.LogCaptureFixture
+    place: ObjectStore, model: bp.PCA, rows: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     place.exclusive = False
     for call in (
@@ -796,7 +800,7 @@ def test_a_store_without_conditions_is_rejected_before_anything_is_written(
 
 
 def test_a_folder_as_a_store_of_objects_is_read_but_not_written(model: bp.PCA, rows: Path, tmp_path: Path) -> None:
-    place = Place(obstore.store.LocalStore(tmp_path))
+    place = ObjectStore(obstore.store.LocalStore(tmp_path))
     for call in (
         lambda: model.transform(rows, out=place), lambda: bp.FeatureWriter(place), lambda: model.save(place),
         lambda: bp.PCA(2).fit(rows, checkpoint=place), lambda: bp.ingest(rows, place, overwrite=True),
@@ -804,7 +808,7 @@ def test_a_folder_as_a_store_of_objects_is_read_but_not_written(model: bp.PCA, r
         with pytest.raises(OutputWriteError, match="obstore's LocalStore is only read"):
             call()
     assert not [*tmp_path.iterdir()]
-    assert np.array_equal(np.asarray(bp.open(Place(obstore.store.LocalStore(rows)))), X)
+    assert np.array_equal(np.asarray(bp.open(ObjectStore(obstore.store.LocalStore(rows)))), X)
 
 
 each_table = pytest.mark.parametrize("name", ["scores.parquet", "scores.npy"])
@@ -817,7 +821,7 @@ def scores_at(model: bp.PCA, rows: Path, **options: Any) -> Callable[[Any], obje
 @pytest.mark.parametrize("place", ["enforces", "ignores"], indirect=True)
 @each_table
 def test_a_table_is_one_object_with_the_values_of_one_on_a_disk(
-    place: Place, name: str, model: bp.PCA, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: ObjectStore, name: str, model: bp.PCA, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if name.endswith(".npy"):  # as one above 4 GiB, in parts
         monkeypatch.setattr(places, "LARGEST_PUT", 8)
@@ -839,7 +843,7 @@ def test_a_table_is_one_object_with_the_values_of_one_on_a_disk(
 
 
 def test_a_table_whose_run_stops_is_completed_by_a_rerun(
-    place: Place, model: bp.PCA, rows: Path, tmp_path: Path
+    place: ObjectStore, model: bp.PCA, rows: Path, tmp_path: Path
 ) -> None:
     run, number, done, name = scores_at(model, rows), 0, False, "scores.parquet"
     expected = run(tmp_path / name).compute().tobytes()
@@ -860,10 +864,10 @@ def test_a_table_whose_run_stops_is_completed_by_a_rerun(
         assert bp.open(str(place.at(name))).compute().tobytes() == expected, made[-1]
 
 
-def test_a_table_that_appears_meanwhile_is_named_and_kept(place: Place, model: bp.PCA, rows: Path) -> None:
+def test_a_table_that_appears_meanwhile_is_named_and_kept(place: ObjectStore, model: bp.PCA, rows: Path) -> None:
     table = place.at("scores.npy")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Place, "upload", lambda self, *given, real=Place.upload, **more: (
+        patch.setattr(ObjectStore, "upload", lambda self, *given, real=ObjectStore.upload, **more: (
             self.put("", b"foreign"), real(self, *given, **more))[1])  # fmt: skip
         with pytest.raises(OutputExistsError, match=r"scores\.npy appeared while this run wrote"):
             model.transform(rows, out=table)
@@ -872,10 +876,10 @@ def test_a_table_that_appears_meanwhile_is_named_and_kept(place: Place, model: b
 
 def test_a_table_in_an_open_store_is_rejected(model: bp.PCA, rows: Path) -> None:
     with pytest.raises(OutputWriteError, match=r"Tables need a URL, not an open store: pass the URL of"):
-        model.transform(rows, out=Place(MemoryStore()).at("scores.parquet"))
+        model.transform(rows, out=ObjectStore(MemoryStore()).at("scores.parquet"))
 
 
-def test_all_commands_take_urls(place: Place, rows: Path, tmp_path: Path) -> None:
+def test_all_commands_take_urls(place: ObjectStore, rows: Path, tmp_path: Path) -> None:
     """Also at 80 columns, where a long one loses its middle."""
     at = f"{place}/{'a-long-folder-name/' * 4}"
     url, model, scores, table = f"{at}rows.zarr", f"{at}model.zarr", f"{at}scores.zarr", f"{at}scores.parquet"
@@ -901,13 +905,13 @@ def test_all_commands_take_urls(place: Place, rows: Path, tmp_path: Path) -> Non
     names = [Path(entry.key).name for entry in place.list() if ".zarr/" not in entry.key]
     assert sorted(names) == ["model.npz", "model.onnx", "report.html", "scores.parquet"]
     assert words(run_command("verify", scores).output).count("all chunks exist and decode") == 1
-    damaged = Place(scores)
+    damaged = ObjectStore(scores)
     damaged.put("c/0/0", damaged.get("c/0/0").data[:-3])
     assert "truncated 1: c/0/0" in words(run_command("verify", scores).output)
 
 
 def test_doctor_lists_unfinished_outputs_and_deletes_them_on_request(
-    place: Place, model: bp.PCA, rows: Path, monkeypatch: pytest.MonkeyPatch
+    place: ObjectStore, model: bp.PCA, rows: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model.save(place.at("done.zarr"))
     for name, run, number in (
@@ -937,10 +941,10 @@ def test_a_listing_that_lags_hides_nothing_or_says_what_to_do(
     kind: str, what: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What was just put can be got, but is not listed yet."""
-    place, X, late = Place(MemoryStore()).at("x"), np.random.default_rng(0).normal(size=(400, 5)), list[str]()
-    model, listed = bp.PCA(2).fit(X), Place.list
+    place, X, late = ObjectStore(MemoryStore()).at("x"), np.random.default_rng(0).normal(size=(400, 5)), list[str]()
+    model, listed = bp.PCA(2).fit(X), ObjectStore.list
 
-    def lagging(self: Place, prefix: str = "") -> Iterator[Entry]:
+    def lagging(self: ObjectStore, prefix: str = "") -> Iterator[Entry]:
         return (entry for entry in listed(self, prefix) if not entry.key.endswith(tuple(late)))
 
     writes: dict[str, Callable[..., Any]] = {
@@ -950,14 +954,14 @@ def test_a_listing_that_lags_hides_nothing_or_says_what_to_do(
         "checkpoint": lambda **options: bp.PCA(2).fit(X, checkpoint=place),
     }
     late += [{"checkpoint": "run.json"}.get(kind, "zarr.json") if what == "root" else "/0"]
-    monkeypatch.setattr(Place, "list", lagging)
+    monkeypatch.setattr(ObjectStore, "list", lagging)
     for options in ({}, {"overwrite": True}):
         writes[kind](**options)
         if kind == "model" and what == "part":
             with pytest.raises(bp.errors.ModelFormatError, match=r"not list all of it yet: then load it again\.$"):
                 bp.load(place)
         with monkeypatch.context() as now:
-            now.setattr(Place, "list", listed)
+            now.setattr(ObjectStore, "list", listed)
             if kind == "model":
                 assert bp.load(place).components_.tobytes() == model.components_.tobytes()
             elif kind != "checkpoint":
@@ -971,14 +975,14 @@ def test_a_claim_that_a_lagging_listing_still_shows_is_not_waited_for(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its run has ended and deleted it."""
-    place, X, listed = Place(MemoryStore()).at("x"), normal(60, 4), Place.list
+    place, X, listed = ObjectStore(MemoryStore()).at("x"), normal(60, 4), ObjectStore.list
     model, ghost = bp.PCA(2).fit(X), Entry(objects.CLAIM, 9, "etag", "etag")
     write = {"rows": lambda rows, **options: bp.ingest(rows, place, **options),
              "model": lambda rows, **options: bp.PCA(2).fit(rows).save(place, **options)}[kind]  # fmt: skip
     write(X + 1)
     with monkeypatch.context() as late:
         late.setattr(
-            Place, "list", lambda self, below="": iter([*listed(self, below), *[ghost] * (self.prefix == "x")])
+            ObjectStore, "list", lambda self, below="": iter([*listed(self, below), *[ghost] * (self.prefix == "x")])
         )
         write(X, overwrite=True)
     if kind == "rows":
@@ -991,7 +995,11 @@ def test_a_claim_that_a_lagging_listing_still_shows_is_not_waited_for(
 def test_what_is_gone_and_still_listed_is_not_read_and_another_path_is_asked_for(
     kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place, X, listed = Place(MemoryStore()).at("x"), np.random.default_rng(0).normal(size=(400, 5)), Place.list
+    place, X, listed = (
+        ObjectStore(MemoryStore()).at("x"),
+        np.random.default_rng(0).normal(size=(400, 5)),
+        ObjectStore.list,
+    )
     model = bp.PCA(2).fit(X)
     write: Callable[..., Any] = {
         "rows": lambda **options: bp.ingest(X, place, chunk_rows=50, **options),
@@ -1001,7 +1009,7 @@ def test_what_is_gone_and_still_listed_is_not_read_and_another_path_is_asked_for
     write()
     gone = list(listed(place))
     place.delete([entry.key for entry in gone])
-    monkeypatch.setattr(Place, "list", lambda self, prefix="": (e for e in gone if e.key.startswith(prefix)))
+    monkeypatch.setattr(ObjectStore, "list", lambda self, prefix="": (e for e in gone if e.key.startswith(prefix)))
     with pytest.raises(FileNotFoundError, match=r"is neither a Zarr array nor a group|does not exist\. Check the URL"):
         bp.load(place) if kind == "model" else bp.open(place)
     for options in ({}, {"overwrite": True}):

@@ -23,7 +23,7 @@ SEED = 16
 
 
 @dataclass(frozen=True)
-class Place:
+class ObjectStore:
     """A mutant by its text: of the statement, of what is replaced by what, and where among equal pieces of it."""
 
     mutant: Mutant
@@ -32,7 +32,7 @@ class Place:
     nth: int
     function: str
 
-    def likeness(self, other: Place) -> tuple[bool, ...]:
+    def likeness(self, other: ObjectStore) -> tuple[bool, ...]:
         """What is the same, the weightiest first; nothing where the fault is another one."""
         if (self.before, self.mutant.text) != (other.before, other.mutant.text):
             return ()
@@ -50,7 +50,7 @@ def within(node: ast.AST, name: str = "") -> Iterator[tuple[ast.stmt, str]]:
 
 
 @cache
-def places_of(folder: Path, file: str) -> list[Place]:
+def places_of(folder: Path, file: str) -> list[ObjectStore]:
     """Return every fault that can be put into a file, by its text."""
     source = (folder / file).read_bytes()
     known = {statement.lineno: (statement, name) for statement, name in within(ast.parse(source))}
@@ -62,7 +62,7 @@ def places_of(folder: Path, file: str) -> list[Place]:
         piece = " ".join(source[mutant.start : mutant.stop].decode().split())
         key = mutant.statement, piece, mutant.text
         found[key] = found.get(key, -1) + 1
-        places.append(Place(mutant, before, piece, found[key], function))
+        places.append(ObjectStore(mutant, before, piece, found[key], function))
     return places
 
 

@@ -299,7 +299,7 @@ def test_mapped_rows_may_begin_with_a_read_that_is_left_out(tmp_path: Path, monk
     B = normal(500, D, mean=3.0)
     B[:50, 0] = np.nan
     X = bp.open(write_store(tmp_path / "b.zarr", B, (50, D)))
-    model = bp.NystromKernelPCA(2, gamma=0.1, sampling=B[-20:], preprocess=bp.rows.L2(), nan_policy="omit")
+    model = bp.NystromKernelPCA(2, gamma=0.1, sampling=B[-20:], preprocess=bp.preprocessing.L2(), nan_policy="omit")
     found, expected = model.fit(X).eigenvalues_, model.fit(B[50:]).eigenvalues_
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 

@@ -224,11 +224,11 @@ def test_the_cost_of_a_pass_has_the_stored_bytes_of_a_view_and_what_maps_take(tm
     ("maps", "values", "sparse"),
     [
         ((), (), True),
-        ((bp.rows.Power(), bp.rows.L2("keep")), (2, 2), True),
-        ((Affine(np.zeros(D), INVERSE), bp.rows.L2("keep")), (2, 2), True),
-        ((bp.rows.L2("keep"), Affine(MEAN)), (2, D), False),
-        ((Affine(MEAN), bp.rows.L2("keep")), (D, D), False),
-        ((Sketching(bp.sketches.Gaussian(D)), bp.rows.L2("keep")), (2, D), False),
+        ((bp.preprocessing.Power(), bp.preprocessing.L2("keep")), (2, 2), True),
+        ((Affine(np.zeros(D), INVERSE), bp.preprocessing.L2("keep")), (2, 2), True),
+        ((bp.preprocessing.L2("keep"), Affine(MEAN)), (2, D), False),
+        ((Affine(MEAN), bp.preprocessing.L2("keep")), (D, D), False),
+        ((Sketching(bp.sketches.Gaussian(D)), bp.preprocessing.L2("keep")), (2, D), False),
     ],
 )
 def test_sparse_rows_cost_by_their_stored_values_until_a_map_makes_them_dense(

@@ -109,7 +109,7 @@ LABELLED: dict[str, Any] = {
     "dot": lambda X: bp.PCA(K, solver="dot").fit(X[:250]),
     "weighted dot": lambda X: bp.PCA(K, solver="dot", scale=True).fit(X[:500], sample_weight=WEIGHTS[:500]),
     "groups": lambda X: bp.ContrastivePCA(3).fit(X, CODES > 1),
-    "penalties": lambda X: bp.Ridge(alphas=[0.1, 10.0]).fit(X, X[:, :2]),
+    "penalties": lambda X: bp.Ridge(alpha=[0.1, 10.0]).fit(X, X[:, :2]),
     "steps": lambda X: bp.SlowFeatureAnalysis(3).fit(X, groups=np.arange(N) // 99),
     "profiles": lambda X: bp.CorrespondenceAnalysis(3).fit(amounts(X)),
     "lags": lambda X: bp.TICA(3, lag=(1, 300)).fit(X, groups=np.arange(N) // 700),
@@ -593,7 +593,7 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     "folds": [
         (lambda X: bp.ContrastivePCA(K).plan(X, Y > 0), {"sums"}, set()),
         (lambda X: bp.PCA("cross-validated", solver="covariance").plan(X), {"moments"}, set()),
-        (lambda X: bp.Ridge(alphas=[0.1, 1.0]).plan(X, X[:, :2]), {"sums", "refined"}, set()),
+        (lambda X: bp.Ridge(alpha=[0.1, 1.0]).plan(X, X[:, :2]), {"sums", "refined"}, set()),
     ],
     "steps": [
         (lambda X: bp.SlowFeatureAnalysis(K).plan(X), {"sums", "refined"}, set()),
@@ -613,7 +613,7 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
         (lambda X: bp.PCA(K, solver="dot").plan(X[:250]), {"dot", "components"}, set()),
     ],
     "made": [
-        (lambda X: bp.PCA(K, solver="covariance", preprocess=bp.rows.L2()).plan(X), {"moments"}, set()),
+        (lambda X: bp.PCA(K, solver="covariance", preprocess=bp.preprocessing.L2()).plan(X), {"moments"}, set()),
         (lambda X: bp.CCA(2).plan(X, X[:, :2]), {"sums", "refined"}, set()),
         (lambda X: bp.PLSRegression(2).plan(X, X[:, :2]), {"sums"}, set()),
     ],

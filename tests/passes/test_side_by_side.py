@@ -24,7 +24,7 @@ from bigpca.passes.reading.readers import GraphReader, SidesReader
 from bigpca.passes.reading.row_maps import EachSide, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import blocks_of_batches, side_by_side
-from bigpca.rows import L2, Power
+from bigpca.preprocessing import L2, Power
 from tests.passes.kit import assert_moments, bits, folded, logged, normal, reads_in, rows_read, write_store
 
 Array = NDArray[Any]

@@ -178,10 +178,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "no axes": (lambda: compare(PLAIN, bp.KernelPCA(2).fit(X)), "b is a KernelPCA, which has no components_"),
     "one scaled": (lambda: compare(PLAIN, bp.PCA(2, scale=True).fit(X)), "only one model has scaled features"),
     "one preprocessed": (
-        lambda: compare(PLAIN, bp.PCA(2, preprocess=bp.rows.L2()).fit(X)),
+        lambda: compare(PLAIN, bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(X)),
         r"preprocess=None and \[L2\(.*different spaces",
     ),
-    "other features": (lambda: compare(PLAIN, bp.PCA(2).fit(X[:, :5])), "rows of length 8 and V2 of 5"),
+    "other features": (lambda: compare(PLAIN, bp.PCA(2).fit(X[:, :5])), "rows of length 8 and components_b of 5"),
     "no state": (lambda: frechet_distance(PLAIN, DOT), "frechet_distance needs the moments of all rows"),
     "a sketch": (
         lambda: frechet_distance(bp.ApproximatePCA(2, bp.sketches.Gaussian(4)).fit(X), PLAIN),

@@ -35,7 +35,7 @@ def test_dot_product_errors_are_those_of_plain_numpy_on_the_pairs(n: int, dtype:
     rng = np.random.default_rng(n)
     A = (rng.standard_normal((n, 40)) * 8).astype(dtype)
     Z = A.astype(np.float64) @ rng.standard_normal((40, 25)) / 5
-    found = dot_product_error(A, Z, n_pairs=200, seed=3)
+    found = dot_product_error(A, Z, n_pairs=200, random_state=3)
     assert found.pairs.shape == (200, 2)
     assert (found.pairs[:, 0] != found.pairs[:, 1]).all()
     assert found.pairs.min() >= 0
@@ -101,11 +101,11 @@ FORMS: dict[str, Callable[[NDArray[Any], Path], Any]] = {
 def test_any_form_of_the_same_rows_gives_the_same_pairs_and_errors(form: str, tmp_path: Path) -> None:
     A = np.random.default_rng(0).standard_normal((120, 10)).astype("f4")
     Z = A[:, :6] * 1.1
-    expected = dot_product_error(A, Z, n_pairs=40, seed=5)
-    found = dot_product_error(FORMS[form](A, tmp_path), Z, n_pairs=40, seed=5)
+    expected = dot_product_error(A, Z, n_pairs=40, random_state=5)
+    found = dot_product_error(FORMS[form](A, tmp_path), Z, n_pairs=40, random_state=5)
     np.testing.assert_array_equal(found.pairs, expected.pairs)
     np.testing.assert_allclose(found.exact, expected.exact, rtol=1e-12, atol=1e-12)
-    other = dot_product_error(A, Z, n_pairs=40, seed=6)
+    other = dot_product_error(A, Z, n_pairs=40, random_state=6)
     assert (other.pairs != expected.pairs).any()
 
 
@@ -200,8 +200,8 @@ def test_pairs_are_sampled_on_a_cluster_too(tmp_path: Path) -> None:
         (lambda: dot_product_error(X, X, 0), ValueError, "n_pairs = 0 is below 1"),
         (lambda: dot_product_error(X, X, 2.5), TypeError, "n_pairs = 2.5 is a float"),
         (lambda: dot_product_error(X, X, True), TypeError, "n_pairs = True is a bool"),
-        (lambda: dot_product_error(X, X, seed=-1), ValueError, "seed = -1 is negative"),
-        (lambda: dot_product_error(X, X, seed=0.5), TypeError, "seed = 0.5 is of type float"),
+        (lambda: dot_product_error(X, X, random_state=-1), ValueError, "random_state = -1 is negative"),
+        (lambda: dot_product_error(X, X, random_state=0.5), TypeError, "seed = 0.5 is of type float"),
         (lambda: dot_product_error(X, np.full_like(X, np.nan)), bp.errors.NonFiniteError, "NaN or infinite value"),
     ],
 )

@@ -101,27 +101,30 @@ def test_models_stand_for_their_eigenvalues(model: Any, attribute: str) -> None:
     [
         (
             lambda: similarity(np.ones((2, 3)), np.ones((3, 3))),
-            r"V has shape \(2, 3\) and V2 \(3, 3\), so their rows do not correspond",
+            r"components_a has shape \(2, 3\) and components_b \(3, 3\), so their rows do not correspond",
         ),
         (
             lambda: similarity(np.ones(3), np.ones(3)),
-            r"V has shape \(3,\); rows of components, \(k, d\), were expected",
+            r"components_a has shape \(3,\); rows of components, \(k, d\), were expected",
         ),
-        (lambda: similarity(np.ones((1, 3)), np.ones((1, 0))), r"V2 has shape \(1, 0\); rows of components"),
+        (lambda: similarity(np.ones((1, 3)), np.ones((1, 0))), r"components_b has shape \(1, 0\); rows of components"),
         (
             lambda: similarity([[1.0, 0.0], [0.0, 0.0]], np.eye(2)),
-            "row 1 of V has no direction: its largest entry is 0",
+            "row 1 of components_a has no direction: its largest entry is 0",
         ),
         (
             lambda: similarity(np.eye(2), [[1.0, np.nan], [0, 1]]),
-            "row 0 of V2 has no direction: its largest entry is nan",
+            "row 0 of components_b has no direction: its largest entry is nan",
         ),
         (
             lambda: principal_angles(np.eye(2), np.eye(3)),
-            "V has rows of length 2 and V2 of 3: they are axes of different spaces",
+            "components_a has rows of length 2 and components_b of 3: they are axes of different spaces",
         ),
         (lambda: principal_angles(np.ones((2, 3)), np.eye(3)), r"the 2 rows of V are linearly dependent \(to"),
-        (lambda: principal_angles(np.eye(2), [[1, 0], [0, 1], [1, 1]]), "the 3 rows of V2 are linearly dependent"),
+        (
+            lambda: principal_angles(np.eye(2), [[1, 0], [0, 1], [1, 1]]),
+            "the 3 rows of components_b are linearly dependent",
+        ),
         (lambda: eigenvalue_difference([1.0], [1.0, 2.0]), r"shapes \(1,\) and \(2,\). Truncate the longer one"),
         (lambda: eigenvalue_difference([1.0, 0.0], [1.0, 0.0]), "eigenvalue 1 is 0, but .* Compare the 1 before it"),
         (

@@ -519,7 +519,9 @@ GAPS = np.where(X > 2, -9.0, X)
 DONE: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
     "nothing": (lambda: bp.PCA(2).fit(X), {"n_components": "2"}),
     "maps": (
-        lambda: bp.PCA(2, preprocess=[bp.rows.NormalizeTotal(), bp.rows.L2()], scale=np.full(12, 2.0)).fit(np.abs(X)),
+        lambda: bp.PCA(
+            2, preprocess=[bp.preprocessing.NormalizeTotal(), bp.preprocessing.L2()], scale=np.full(12, 2.0)
+        ).fit(np.abs(X)),
         {"rows mapped by": "(NormalizeTotal(target=", "scale": "numbers of shape (12,)", "n_components": "2"},
     ),
     "imputation": (
@@ -535,10 +537,10 @@ DONE: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
         {"covariates removed": "1", "n_components": "mle"},
     ),
     "a rotation": (
-        lambda: bp.RotatedPCA(2, method="promax", estimator=bp.PCA(5, whiten=True)).fit(X),
+        lambda: bp.RotatedPCA(2, rotation="promax", estimator=bp.PCA(5, whiten=True)).fit(X),
         {"estimator__n_components": "5", "n_components": "2", "method": "promax", "estimator__whiten": "True"},
     ),
-    "penalties": (lambda: bp.Ridge([0.5, 8.0]).fit(X, X[:, :2]), {"alphas": "[0.5, 8.0]"}),
+    "penalties": (lambda: bp.Ridge([0.5, 8.0]).fit(X, X[:, :2]), {"alpha": "[0.5, 8.0]"}),
     "a metric": (lambda: bp.GeneralizedPCA(2, metric=np.eye(12)).fit(X), {"metric": "(12, 12)", "n_components": "2"}),
 }
 

@@ -103,7 +103,7 @@ WITH_PASSWORD = {
     "ingest": lambda url: bp.ingest(X, url),
     "writer": bp.FeatureWriter,
     "checkpoint": lambda url: bp.PCA(1).fit(X, checkpoint=url),
-    "place": bp.Place,
+    "place": bp.ObjectStore,
 }
 
 
@@ -284,7 +284,7 @@ def test_no_name_in_a_file_reaches_a_terminal_raw_or_makes_a_long_message(name: 
 
 
 @pytest.mark.parametrize(
-    ("place", "value"), [("center", True), ("sketch", {"sketch": "Gaussian", "q": -1, "seed": 0}), ("sketch", {
+    ("place", "value"), [("center", True), ("sketch", {"sketch": "Gaussian", "q": -1, "random_state": 0}), ("sketch", {
         "sketch": "\x1b[2J" * 99})]
 )  # fmt: skip
 def test_a_model_of_impossible_parameters_is_named(place: str, value: Any, tmp_path: Path) -> None:

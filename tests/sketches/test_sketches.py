@@ -78,7 +78,7 @@ def rounding(rows, W):
 
 @cache
 def matrices_of_many_seeds(sketch, d):
-    return np.stack([replace(sketch, seed=seed).matrix(d) for seed in range(SEEDS)])
+    return np.stack([replace(sketch, random_state=seed).matrix(d) for seed in range(SEEDS)])
 
 
 def pairs(d):
@@ -254,7 +254,7 @@ def array_bytes():
 
 @each_sketch
 def test_another_seed_is_another_sketch_unless_nothing_is_random(sketch, d):
-    other = replace(sketch, seed=1)
+    other = replace(sketch, random_state=1)
     random = not isinstance(sketch, Downsample)
     assert np.array_equal(sketch.matrix(d), other.matrix(d)) != random
     assert other != sketch
@@ -274,7 +274,7 @@ def test_a_pickled_sketch_is_the_same_and_small(sketch, d):
 
 @each_sketch
 def test_a_description_is_json_and_makes_the_sketch_again(sketch, d):
-    sketch = replace(sketch, seed=2**80)
+    sketch = replace(sketch, random_state=2**80)
     assert sketch_from(json.loads(json.dumps(sketch.describe()))) == sketch
 
 
@@ -344,8 +344,8 @@ def test_srht_works_for_any_d_and_any_split_of_the_hadamard_matrix(q, d, few_byt
         (lambda: Gaussian(2.0), TypeError, r"q = 2\.0 is a float, but an integer"),
         (lambda: SRHT(True), TypeError, "q = True is a bool"),
         (lambda: FeatureHash("7"), TypeError, "q = '7' is a str"),
-        (lambda: Gaussian(3, seed=-1), ValueError, "seed = -1 is negative"),
-        (lambda: Gaussian(3, seed=None), TypeError, "seed = None is of type NoneType"),
+        (lambda: Gaussian(3, random_state=-1), ValueError, "random_state = -1 is negative"),
+        (lambda: Gaussian(3, random_state=None), TypeError, "seed = None is of type NoneType"),
         (
             lambda: SparseSign(7),
             ValueError,
@@ -429,13 +429,22 @@ def test_vectors_that_make_no_pair_are_rejected(x, y):
 @pytest.mark.parametrize(
     ("description", "message"),
     [
-        ({"sketch": "CountSketch", "q": 3, "seed": 0}, r"CountSketch' is not a sketch of this version .*Gaussian"),
+        (
+            {"sketch": "CountSketch", "q": 3, "random_state": 0},
+            r"CountSketch' is not a sketch of this version .*Gaussian",
+        ),
         ({"q": 3}, "None is not a sketch"),
         ({"sketch": ["Gaussian"]}, "is not a sketch"),
-        ({"sketch": "Gaussian", "q": 3}, r"Gaussian is described by \['q'\], but \['q', 'seed'\] were expected"),
-        ({"sketch": "Gaussian", "q": 3, "seed": 0, "p": 1}, r"described by \['p', 'q', 'seed'\]"),
-        ({"sketch": "Gaussian", "q": 0, "seed": 0}, "Gaussian is described by invalid values: q = 0 is below 1"),
-        ({"sketch": "Gaussian", "q": "3", "seed": 0}, "invalid values: q = '3' is a str"),
+        (
+            {"sketch": "Gaussian", "q": 3},
+            r"Gaussian is described by \['q'\], but \['q', 'random_state'\] were expected",
+        ),
+        ({"sketch": "Gaussian", "q": 3, "random_state": 0, "p": 1}, r"described by \['p', 'q', 'random_state'\]"),
+        (
+            {"sketch": "Gaussian", "q": 0, "random_state": 0},
+            "Gaussian is described by invalid values: q = 0 is below 1",
+        ),
+        ({"sketch": "Gaussian", "q": "3", "random_state": 0}, "invalid values: q = '3' is a str"),
     ],
 )
 def test_a_description_that_is_none_is_rejected(description, message):

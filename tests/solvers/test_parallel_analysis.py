@@ -87,7 +87,7 @@ def test_every_solver_keeps_what_is_above_the_edge_of_numpy(
     Y = X - mean
     if options == "scaled":
         Y /= Y.std(axis=0)
-    rule = bp.rules.ParallelAnalysis(null, n_flips=3, quantile=0.5, seed=4)
+    rule = bp.rules.ParallelAnalysis(null, n_flips=3, quantile=0.5, random_state=4)
     covariance = (Y.T * weights) @ Y / (weights.sum() - 1)
     edge = largest_of_flips(Y, rule, weights)
     if null == "deterministic":
@@ -159,7 +159,7 @@ def test_what_has_no_further_read_rejects_it_and_it_is_saved() -> None:
         ({"null": "guess"}, "null = 'guess' is unknown. Use 'deterministic' or 'signflip'"),
         ({"n_flips": 0}, "n_flips = 0 is below 1"),
         ({"quantile": 1.5}, r"quantile = 1.5 is outside \[0, 1\]"),
-        ({"seed": -1}, "seed = -1 is negative"),
+        ({"random_state": -1}, "random_state = -1 is negative"),
     ],
 )
 def test_impossible_parameters_are_rejected(given: dict[str, Any], said: str) -> None:

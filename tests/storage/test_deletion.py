@@ -21,7 +21,7 @@ from bigpca.errors import OutputExistsError
 from bigpca.storage import files
 from bigpca.storage.grammar import sort_keys
 from bigpca.storage.objects import unfinished
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 from tests.cli.running import run as run_command
 from tests.cli.running import words
 from tests.conftest import local_or_memory
@@ -62,10 +62,10 @@ REPLACES: dict[str, Callable[..., Any]] = {
 each_call = pytest.mark.parametrize("call", REPLACES.values(), ids=REPLACES)
 
 
-def put(place: Path | Place, keys: list[str]) -> dict[str, bytes]:
+def put(place: Path | ObjectStore, keys: list[str]) -> dict[str, bytes]:
     """Put something at keys below an output, and return it."""
     for key in keys:
-        if isinstance(place, Place):
+        if isinstance(place, ObjectStore):
             place.put(key, b"precious")
         else:
             (place / key).parent.mkdir(parents=True, exist_ok=True)
@@ -87,9 +87,9 @@ def test_an_output_with_files_of_others_is_not_replaced(place: Any, call: Any) -
         drop(place, keys)
 
 
-def drop(place: Path | Place, keys: list[str]) -> None:
+def drop(place: Path | ObjectStore, keys: list[str]) -> None:
     """Delete what :func:`put` has put."""
-    if isinstance(place, Place):
+    if isinstance(place, ObjectStore):
         place.delete(keys)
         return
     for key in keys:
@@ -185,7 +185,7 @@ def test_a_file_is_replaced_by_one_of_its_kind_only(
     out: Any = tmp_path / name
     if not disk:
         out = request.getfixturevalue("place").at(name).url
-    at = Place(out) if not disk else None
+    at = ObjectStore(out) if not disk else None
 
     def content(data: bytes | None = None) -> bytes:
         if data is not None:
@@ -217,11 +217,16 @@ def test_a_link_to_what_is_no_table_is_not_replaced(target: str, tmp_path: Path)
 @pytest.mark.parametrize("lasting", [False, True], ids=["killed", "expired"])
 def test_a_replaced_model_can_be_loaded_and_is_continued_by_the_same_call_after_any_stop(lasting: bool) -> None:
     """The old one has other arrays than the new one, and its root is the first that goes once the new one is there."""
-    old, number, done, alone = bp.KernelPCA(2, kernel="rbf", gamma=0.1).fit(X), 0, False, Place(MemoryStore()).at("m")
+    old, number, done, alone = (
+        bp.KernelPCA(2, kernel="rbf", gamma=0.1).fit(X),
+        0,
+        False,
+        ObjectStore(MemoryStore()).at("m"),
+    )
     MODEL.save(alone)
     while not done:
         number += 2 if lasting else 1
-        place = Place(MemoryStore()).at("m")
+        place = ObjectStore(MemoryStore()).at("m")
         old.save(place)
         with pytest.MonkeyPatch.context() as patch:
             made = stopping(patch, number, expire if lasting else stop, lasting=lasting)
@@ -239,17 +244,21 @@ def test_a_replaced_model_can_be_loaded_and_is_continued_by_the_same_call_after_
 
 def test_a_replacement_that_was_begun_is_continued_by_another_model() -> None:
     """Which knows the members of the old one by the claim alone."""
-    old, place, alone = bp.KernelPCA(2, kernel="rbf", gamma=0.1).fit(X), Place(MemoryStore()).at("m"), MemoryStore()
+    old, place, alone = (
+        bp.KernelPCA(2, kernel="rbf", gamma=0.1).fit(X),
+        ObjectStore(MemoryStore()).at("m"),
+        MemoryStore(),
+    )
     old.save(place)
-    real = Place.delete
+    real = ObjectStore.delete
 
-    def delete(self: Place, keys: Any) -> None:
+    def delete(self: ObjectStore, keys: Any) -> None:
         real(self, [keys := [*keys]] and keys[:1])  # the root, and then no more
         if "zarr.json" not in keys:
             raise Stop
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Place, "delete", delete)
+        patch.setattr(ObjectStore, "delete", delete)
         with pytest.raises(Stop):
             MODEL.save(place, overwrite=True)
     assert "zarr.json" not in stored(place)
@@ -261,12 +270,12 @@ def test_a_replacement_that_was_begun_is_continued_by_another_model() -> None:
         bp.ingest(X, place, overwrite=True)
     place.delete(["extra/zarr.json"])
     OTHER.save(place, overwrite=True)
-    OTHER.save(Place(alone))
-    assert numbers(stored(place)) == numbers(stored(Place(alone)))
+    OTHER.save(ObjectStore(alone))
+    assert numbers(stored(place)) == numbers(stored(ObjectStore(alone)))
 
 
 def test_a_model_is_not_saved_onto_data_and_claims_nothing_there() -> None:
-    place = Place(MemoryStore()).at("data")
+    place = ObjectStore(MemoryStore()).at("data")
     before = put(place, FOREIGN["labels"] + FOREIGN["sibling dump"])
     for options in ({}, {"overwrite": True}):
         with pytest.raises(OutputExistsError):
@@ -287,7 +296,7 @@ def test_a_checkpoint_that_ends_leaves_what_others_put_there(place: Any) -> None
     fit = bp.PCA(2, solver="covariance", random_state=0).fit
     fit(X, checkpoint=place, progress=meanwhile)
     assert kept.items() <= stored(place).items()
-    if isinstance(place, Place):
+    if isinstance(place, ObjectStore):
         assert stored(place) == kept
     else:
         drop(place, ALL)
@@ -296,7 +305,7 @@ def test_a_checkpoint_that_ends_leaves_what_others_put_there(place: Any) -> None
 
 
 @each_call
-def test_doctor_deletes_only_what_the_claim_names(call: Any, place: Place) -> None:
+def test_doctor_deletes_only_what_the_claim_names(call: Any, place: ObjectStore) -> None:
     with pytest.MonkeyPatch.context() as patch:
         stopping(patch, 12)
         with suppress(Stop):
@@ -310,7 +319,7 @@ def test_doctor_deletes_only_what_the_claim_names(call: Any, place: Place) -> No
     assert stored(place) == kept
 
 
-def test_doctor_names_chunks_without_metadata_and_deletes_none(place: Place) -> None:
+def test_doctor_names_chunks_without_metadata_and_deletes_none(place: ObjectStore) -> None:
     kept = put(place, ["a/c/0/0", "a/c/1/0", "a/labels.csv", "b/c/0"])
     done = run_command("doctor", place, "--unfinished", "--delete")
     said = words(done.output)
@@ -323,13 +332,13 @@ def test_doctor_names_chunks_without_metadata_and_deletes_none(place: Place) -> 
 @local_or_memory
 def test_an_unfinished_output_leaves_what_others_put_there(place: Any) -> None:
     """Aborted without chunks; resumed behind a gap; started again by another run."""
-    unfinished = place if isinstance(place, Place) else place.with_name(f"{place.name}.partial")
+    unfinished = place if isinstance(place, ObjectStore) else place.with_name(f"{place.name}.partial")
     output = begin(place)
     kept = put(unfinished, ALL)
     output.abort()
-    assert stored(unfinished) == kept or not isinstance(place, Place)
+    assert stored(unfinished) == kept or not isinstance(place, ObjectStore)
     assert stored(unfinished).items() >= kept.items()
-    if isinstance(place, Place):
+    if isinstance(place, ObjectStore):
         place.delete(kept)
         with begin(place, joins=False, resume=True) as output:
             fill(output, [0, 2])
@@ -411,7 +420,7 @@ def test_the_demonstration_replaces_files_of_a_demonstration_only(tmp_path: Path
 
 @pytest.mark.parametrize("call", [REPLACES["save"], REPLACES["ingest"]])
 def test_marks_of_folders_are_not_objects_and_keys_that_no_path_names_stop_a_replacement(
-    call: Any, place: Place, object_server: Server
+    call: Any, place: ObjectStore, object_server: Server
 ) -> None:
     client = boto3.client("s3", endpoint_url=object_server.endpoint_url)
     marks = [f"{place.prefix}/", f"{place.prefix}/c/", f"{place.prefix}/plots/"]
@@ -429,7 +438,7 @@ def test_marks_of_folders_are_not_objects_and_keys_that_no_path_names_stop_a_rep
     assert {*(f"{root}/{key}" for key in marks), strange, f"{root}/{place.prefix}/zarr.json"} <= keys
 
 
-def test_the_command_line_deletes_nothing_of_others(place: Place, tmp_path: Path) -> None:
+def test_the_command_line_deletes_nothing_of_others(place: ObjectStore, tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", X)
     MODEL.save(place)
     kept = put(place, FOREIGN["labels"] + FOREIGN["sibling dump"])
@@ -445,7 +454,7 @@ def test_the_command_line_deletes_nothing_of_others(place: Place, tmp_path: Path
 def test_longer_outputs_leave_no_chunks_to_shorter_ones() -> None:
     ours, others = sort_keys(["c/0/0", "c.99.0", "c/0/0/0/0", "c", "c/x", "keys/c/7", "d/0", "c/0.0"])
     assert (len(ours), others) == (5, ["c/x", "d/0", "c/0.0"])
-    place = Place(MemoryStore()).at("out.zarr")
+    place = ObjectStore(MemoryStore()).at("out.zarr")
     bp.ingest(X, place, chunk_rows=2)
     bp.ingest(X[:4], place, chunk_rows=2, overwrite=True)
     assert sorted(key for key in stored(place) if key.startswith("c")) == ["c.0.0", "c.1.0"]

@@ -14,7 +14,7 @@ from obstore.store import MemoryStore
 
 from bigpca.errors import ModelFormatError, OutputExistsError
 from bigpca.storage import carriers, files, groups, read_group, write_group
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 from tests.conftest import everywhere, local_or_memory
 
 ARRAYS = {
@@ -72,7 +72,7 @@ def test_everything_is_read_back_bit_for_bit(place):
     assert_same(group)
     assert (group.kind, group.format) == ("PCA", (1, 0))
     assert all(array.flags.writeable for array in group.arrays.values())
-    assert isinstance(place, Place) or os.listdir(place.parent) == [place.name]
+    assert isinstance(place, ObjectStore) or os.listdir(place.parent) == [place.name]
 
 
 def test_any_zarr_reader_can_open_it(tmp_path):
@@ -122,7 +122,7 @@ def test_an_existing_path_is_kept_unless_overwriting_is_asked_for(place):
     assert load(place).kind == "PCA"
     save(place, kind="Other", overwrite=True)
     assert load(place, "Other").kind == "Other"
-    assert isinstance(place, Place) or os.listdir(place.parent) == [place.name]
+    assert isinstance(place, ObjectStore) or os.listdir(place.parent) == [place.name]
 
 
 @pytest.mark.parametrize("what", ["a folder of 1 entries", "a file of 3 bytes", "a dangling link"])
@@ -363,7 +363,7 @@ def test_a_model_that_is_replaced_as_it_is_read_is_read_once_more(before, tmp_pa
 
 
 def test_a_model_in_an_object_store_that_is_replaced_as_it_is_read_is_read_once_more(monkeypatch):
-    place, done = Place(MemoryStore()).at("model.zarr"), []
+    place, done = ObjectStore(MemoryStore()).at("model.zarr"), []
     write_group(place, {"old": np.arange(3.0)}, {}, kind="PCA", format_version=(1, 0))
 
     def replaced(self, key):
@@ -372,14 +372,14 @@ def test_a_model_in_an_object_store_that_is_replaced_as_it_is_read_is_read_once_
             write_group(place, ARRAYS, ATTRIBUTES, kind="PCA", format_version=(1, 0), overwrite=True)
         return get(self, key)
 
-    get = Place.get
-    monkeypatch.setattr(Place, "get", replaced)
+    get = ObjectStore.get
+    monkeypatch.setattr(ObjectStore, "get", replaced)
     assert_same(load(place))
     assert done
 
 
 def test_what_fails_for_another_reason_is_read_once(tmp_path):
-    for path in (tmp_path, Place(MemoryStore())):
+    for path in (tmp_path, ObjectStore(MemoryStore())):
         reads = []
 
         def read(reads=reads):

@@ -22,7 +22,7 @@ from bigpca.storage.carriers import carrier
 from bigpca.storage.disk import DiskOutput
 from bigpca.storage.files import publish, remove
 from bigpca.storage.forms import form_of
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 from tests.conftest import everywhere, local_or_memory
 from tests.house import PACKAGE
 from tests.storage.writing import DIMENSION, EXPECTED, N, begin, dead, fill, opened, read, rows_of, stored, write
@@ -74,7 +74,7 @@ def test_zarr_reads_what_was_written_for_every_dtype_and_chunking(place, dtype, 
     assert found.chunks == (min(chunk_rows, N), DIMENSION)
     assert np.array_equal(found[...], (EXPECTED % 2).astype(dtype))
     assert {key.partition("/")[0] for key in stored(place)} == {"c", "zarr.json"}
-    assert isinstance(place, Place) or os.listdir(place.parent) == [place.name]
+    assert isinstance(place, ObjectStore) or os.listdir(place.parent) == [place.name]
 
 
 @local_or_memory
@@ -257,7 +257,7 @@ def test_what_a_failed_writer_left_beside_a_complete_output_is_removed_by_the_ne
 def test_what_a_run_left_that_was_killed_once_its_output_was_visible_goes_with_the_next_look(place):
     write(place)
     before = stored(place)
-    if isinstance(place, Place):
+    if isinstance(place, ObjectStore):
         claim = objects.Claim("one", [[1, 1], "<f4", 1], "w", (place.mark("zarr.json"),))
         place.put(".bigpca/claim", claim.encoded())
         place.put(".bigpca/chunks-0", b"[]")
@@ -267,7 +267,7 @@ def test_what_a_run_left_that_was_killed_once_its_output_was_visible_goes_with_t
         RunLock(place.with_name(f"{place.name}.lock"), "it").acquire()  # by nobody who lives
     carrier(place).tidy(place)
     assert stored(place) == before
-    assert isinstance(place, Place) or os.listdir(place.parent) == [place.name]
+    assert isinstance(place, ObjectStore) or os.listdir(place.parent) == [place.name]
 
 
 @pytest.mark.parametrize("killed", [False, True])

@@ -13,7 +13,7 @@ from obstore.store import MemoryStore, S3Store
 
 import bigpca as bp
 from bigpca.errors import OutputExistsError
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 from tests.conftest import local_or_memory
 from tests.storage.writing import stored
 
@@ -23,15 +23,15 @@ X = np.random.default_rng(0).standard_normal((24, 4))
 MODEL = bp.PCA(2, random_state=0).fit(X)
 
 
-def s3(place: Place) -> S3Store:
+def s3(place: ObjectStore) -> S3Store:
     return S3Store("rows", client_options={"allow_http": True}, endpoint=os.environ["AWS_ENDPOINT_URL"])
 
 
-def key(place: Place) -> str:
+def key(place: ObjectStore) -> str:
     return place.url.removeprefix("s3://rows/")
 
 
-def in_store(place: Place) -> Any:
+def in_store(place: ObjectStore) -> Any:
     return zarr.open_array(zarr.storage.ObjectStore(s3(place), read_only=True), path=key(place), mode="r")
 
 
@@ -40,16 +40,18 @@ def xarray(url: str) -> Any:
 
 
 # By name, what leads to the place of an output: as it is given, and as rows that are read there.
-OUTPUTS: dict[str, Callable[[Place], Any]] = {
+OUTPUTS: dict[str, Callable[[ObjectStore], Any]] = {
     "URL": lambda p: p.url,
     "slash": lambda p: f"{p.url}/",
-    "Place": lambda p: p,
-    "endpoint": lambda p: Place(p.url, endpoint=os.environ["AWS_ENDPOINT_URL"]),
-    "store": lambda p: Place(s3(p)).at(key(p)),
-    "prefix": lambda p: Place(S3Store("rows", prefix=key(p).rpartition("/")[0], endpoint=os.environ["AWS_ENDPOINT_URL"],
-                                      client_options={"allow_http": True})).at(key(p).rpartition("/")[2]),
+    "ObjectStore": lambda p: p,
+    "endpoint": lambda p: ObjectStore(p.url, endpoint=os.environ["AWS_ENDPOINT_URL"]),
+    "store": lambda p: ObjectStore(s3(p)).at(key(p)),
+    "prefix": lambda p: ObjectStore(
+        S3Store("rows", prefix=key(p).rpartition("/")[0], endpoint=os.environ["AWS_ENDPOINT_URL"],
+                client_options={"allow_http": True})
+    ).at(key(p).rpartition("/")[2]),
 }  # fmt: skip
-INPUTS: dict[str, Callable[[Place], Any]] = OUTPUTS | {
+INPUTS: dict[str, Callable[[ObjectStore], Any]] = OUTPUTS | {
     "opened": lambda p: bp.open(p.url),
     "computed": lambda p: bp.open(p.url) * 2 + 1,
     "cut": lambda p: bp.open(p.url)[3:, ::2],
@@ -105,12 +107,14 @@ def rejected(verb: Callable[[Any, Any], Any], read: Any, out: Any, place: Any) -
 
 
 CASES = [("ingest", read, "URL") for read in INPUTS] + [("ingest", "URL", out) for out in OUTPUTS if out != "URL"]
-CASES += [(verb, read, "Place") for verb in VERBS for read in ("slash", "store", "opened")]
+CASES += [(verb, read, "ObjectStore") for verb in VERBS for read in ("slash", "store", "opened")]
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")  # of a chain that is not asynchronous
 @pytest.mark.parametrize(("verb", "read", "out"), CASES)
-def test_an_input_in_a_bucket_is_not_replaced_under_any_name(verb: str, read: str, out: str, place: Place) -> None:
+def test_an_input_in_a_bucket_is_not_replaced_under_any_name(
+    verb: str, read: str, out: str, place: ObjectStore
+) -> None:
     bp.ingest(X, place, chunk_rows=8)
     rejected(VERBS[verb], INPUTS[read](place), OUTPUTS[out](place), place)
 
@@ -125,7 +129,7 @@ def test_an_input_on_a_disk_is_not_replaced_under_any_name(verb: str, read: str,
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_an_input_in_memory_is_not_replaced(verb: str) -> None:
-    place = Place(MemoryStore()).at("x.zarr")
+    place = ObjectStore(MemoryStore()).at("x.zarr")
     bp.ingest(X, place, chunk_rows=8)
     for read in (place, bp.open(place), bp.open(place) + 1)[: 2 if verb == "training rows" else 3]:
         rejected(VERBS[verb], read, place, place)
@@ -145,7 +149,7 @@ def test_what_only_has_a_similar_name_is_replaced(place: Any) -> None:
 
 
 def tmp_other(place: Any) -> Any:
-    return place.with_name("out.zarr2") if isinstance(place, Path) else Place(place.store).at("out.zarr2")
+    return place.with_name("out.zarr2") if isinstance(place, Path) else ObjectStore(place.store).at("out.zarr2")
 
 
 @pytest.mark.parametrize("disk", [True, False])

@@ -17,14 +17,14 @@ import pytest
 from distributed import Client
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore, S3Store
-from snailmail import ObjectStore
+from snailmail import ObjectStore as Server
 from zarr.storage import ObjectStore as ZarrStore
 
 import bigpca as bp
 from bigpca.errors import OutputWriteError, UnansweredError
 from bigpca.storage import places
 from bigpca.storage.files import OccupiedError
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 from bigpca.storage.requests import Request, requests
 from tests.conftest import PLACES, settle
 from tests.storage.writing import beside
@@ -34,7 +34,7 @@ enforced = pytest.mark.parametrize("place", ["memory", "enforces"], indirect=Tru
 
 
 @everywhere
-def test_what_is_put_is_listed_got_and_deleted_the_same_everywhere(place: Place) -> None:
+def test_what_is_put_is_listed_got_and_deleted_the_same_everywhere(place: ObjectStore) -> None:
     etag = place.put("c/1/0", b"0123456789", if_absent=True, mark="one")
     place.put("zarr.json", b"{}")
     beside(place, "-other").put("zarr.json", b"[]")
@@ -51,7 +51,7 @@ def test_what_is_put_is_listed_got_and_deleted_the_same_everywhere(place: Place)
 
 
 @enforced
-def test_an_object_is_created_by_one_of_two(place: Place) -> None:
+def test_an_object_is_created_by_one_of_two(place: ObjectStore) -> None:
     first = place.put("claim", b"one", if_absent=True, mark="run 1")
     assert place.put("claim", b"one", if_absent=True) == first
     with pytest.raises(OccupiedError, match="other bytes") as caught:
@@ -65,7 +65,7 @@ def test_an_object_is_created_by_one_of_two(place: Place) -> None:
 
 
 @everywhere
-def test_the_store_is_asked_what_it_does_about_conditions(place: Place, request: pytest.FixtureRequest) -> None:
+def test_the_store_is_asked_what_it_does_about_conditions(place: ObjectStore, request: pytest.FixtureRequest) -> None:
     places._CONDITIONS.clear()
     expected = {"memory": "enforced", "enforces": "enforced", "rejects": "rejected", "ignores": "ignored"}
     kind = request.node.callspec.params["place"]
@@ -80,7 +80,7 @@ def test_the_store_is_asked_what_it_does_about_conditions(place: Place, request:
 
 
 def test_a_store_that_does_not_answer_blocks_no_other_and_is_asked_once_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent, other, end = Place(MemoryStore()), Place(MemoryStore()), threading.Event()
+    silent, other, end = ObjectStore(MemoryStore()), ObjectStore(MemoryStore()), threading.Event()
     asked, waits = threading.Semaphore(0), threading.Semaphore(0)
 
     class Watched(Future[str]):
@@ -88,14 +88,14 @@ def test_a_store_that_does_not_answer_blocks_no_other_and_is_asked_once_by_all(m
             waits.release()
             return super().result(timeout)
 
-    def probe(place: Place) -> str:
+    def probe(place: ObjectStore) -> str:
         if place is silent:
             asked.release()
             end.wait(20)
             raise OutputWriteError("no answer")
         return "enforced"
 
-    monkeypatch.setattr(Place, "_probe", probe)
+    monkeypatch.setattr(ObjectStore, "_probe", probe)
     monkeypatch.setattr(places, "Future", Watched)
     with ThreadPoolExecutor(2) as pool:
         found = [pool.submit(silent.conditions) for _ in range(2)]
@@ -137,7 +137,7 @@ def status(code: int, said: str = "") -> GenericError:
     ],
 )  # fmt: skip
 def test_a_failed_or_lost_answer_is_tried_again(
-    place: Place, failures: list[Any], monkeypatch: pytest.MonkeyPatch
+    place: ObjectStore, failures: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     place.conditions()
     monkeypatch.setattr(places, "FIRST_PAUSE", 0.001)
@@ -148,7 +148,7 @@ def test_a_failed_or_lost_answer_is_tried_again(
         place.put("c/0", b"others", if_absent=True)
 
 
-def test_a_body_that_is_cut_is_got_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_is_cut_is_got_again(place: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     place.put("c/0", b"0123456789")
     real, left = obstore.get, [True, True]
     monkeypatch.setattr(places, "FIRST_PAUSE", 0.001)
@@ -166,7 +166,7 @@ def test_a_body_that_is_cut_is_got_again(place: Place, monkeypatch: pytest.Monke
 
 @enforced
 def test_a_file_above_the_largest_put_is_put_in_parts_if_it_is_absent(
-    place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(places, "LARGEST_PUT", 8)
     (tmp_path / "table").write_bytes(b"0123456789")
@@ -177,7 +177,9 @@ def test_a_file_above_the_largest_put_is_put_in_parts_if_it_is_absent(
     assert caught.value.found.mark == "one"
 
 
-def test_a_store_that_does_not_answer_is_an_error_with_the_key(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_does_not_answer_is_an_error_with_the_key(
+    place: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     place.exists("c/0")
     monkeypatch.setattr(places, "RETRY_SECONDS", 0.05)
     monkeypatch.setattr(places, "FIRST_PAUSE", 0.02)
@@ -187,7 +189,7 @@ def test_a_store_that_does_not_answer_is_an_error_with_the_key(place: Place, mon
 
 
 @contextmanager
-def trickling(seconds: float, answered: bytes = b"") -> Iterator[Place]:
+def trickling(seconds: float, answered: bytes = b"") -> Iterator[ObjectStore]:
     """A store that takes so long to receive what is sent, or to send what is asked for; it never stands still."""
     ended = threading.Event()
 
@@ -219,7 +221,7 @@ def trickling(seconds: float, answered: bytes = b"") -> Iterator[Place]:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
-        yield Place("s3://rows/x", endpoint=f"http://127.0.0.1:{server.getsockname()[1]}", exclusive=True)
+        yield ObjectStore("s3://rows/x", endpoint=f"http://127.0.0.1:{server.getsockname()[1]}", exclusive=True)
         ended.set()
         server.shutdown(socket.SHUT_RDWR)
     thread.join(10)
@@ -252,18 +254,18 @@ def test_a_store_that_stands_still_is_left_soon_whatever_it_was_sent() -> None:
             place.put("c/0", bytes(2**20))
 
 
-def test_credentials_that_expire_are_named(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_credentials_that_expire_are_named(place: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(obstore, "put", answers(status(400, "ExpiredToken")))
     with pytest.raises(PermissionError, match=r"c/0: the store does not let .* expired \(ExpiredToken\). Renew them"):
         place.put("c/0", b"rows")
 
 
-def test_a_bucket_that_does_not_exist_is_named(object_server: ObjectStore) -> None:
+def test_a_bucket_that_does_not_exist_is_named(object_server: Server) -> None:
     with pytest.raises(FileNotFoundError, match=r"s3://nobody/x.zarr/c: its bucket does not exist"):
-        Place("s3://nobody/x.zarr").put("c", b"")
+        ObjectStore("s3://nobody/x.zarr").put("c", b"")
 
 
-def test_objects_are_listed_in_one_request_per_thousand(place: Place, object_server: ObjectStore) -> None:
+def test_objects_are_listed_in_one_request_per_thousand(place: ObjectStore, object_server: Server) -> None:
     for index in range(3):
         place.put(f"c/{index}", b"x")
     settle(object_server)
@@ -274,7 +276,7 @@ def test_objects_are_listed_in_one_request_per_thousand(place: Place, object_ser
 
 
 WAYS: dict[str, Callable[[str], Any]] = {
-    "as": Place, "load": bp.load, "write": lambda url: bp.ingest(np.eye(3), url), "read": bp.open,
+    "as": ObjectStore, "load": bp.load, "write": lambda url: bp.ingest(np.eye(3), url), "read": bp.open,
 }  # fmt: skip
 
 
@@ -308,19 +310,19 @@ def test_urls_that_name_no_object_or_hold_secrets_are_rejected(given: str, messa
 
 def test_no_key_leaves_the_prefix() -> None:
     with pytest.raises(ValueError, match=r"out.zarr/\.\./x has the part '\.\.'"):
-        Place(MemoryStore()).at("out.zarr").at("../x")
+        ObjectStore(MemoryStore()).at("out.zarr").at("../x")
 
 
 @pytest.mark.parametrize("name", ["a[1]b", "a%20b*", "x*/%2e%2e"])
-def test_names_are_those_of_the_objects(name: str, place: Place) -> None:
+def test_names_are_those_of_the_objects(name: str, place: ObjectStore) -> None:
     """Also where they could be patterns or encoded: of folders, tables and models that are written, and read again."""
     home, rows = place.describe().removesuffix("out.zarr"), np.eye(6, 3)
     model = bp.PCA(1).fit(rows)
     assert np.array_equal(bp.ingest(rows, f"{home}{name}/x.zarr").compute(), rows)
-    Place(f"{home}shards {name}").put("a1b.npy", b"")  # is matched by one of the names, as a pattern
+    ObjectStore(f"{home}shards {name}").put("a1b.npy", b"")  # is matched by one of the names, as a pattern
     for out in (f"{home}{name}.npy", f"{home}shards {name}/{name}.npy", f"{home}{name}.parquet"):
         assert np.array_equal(model.transform(rows, out=out).compute(), bp.open(out).compute())
-    Place(f"{home}shards {name}").delete(["a1b.npy"])
+    ObjectStore(f"{home}shards {name}").delete(["a1b.npy"])
     assert "/" in name or bp.open(f"{home}shards {name}").shape == (6, 1)
     model.save(f"{home}{name}/m.zarr")
     assert np.array_equal(bp.load(f"{home}{name}/m.zarr").components_, model.components_)
@@ -333,27 +335,27 @@ def test_names_are_those_of_the_objects(name: str, place: Place) -> None:
 
 def test_no_secret_is_an_option() -> None:
     with pytest.raises(ValueError, match="secret_access_key is a secret"):
-        Place("s3://rows/x", secret_access_key="hidden")
-    assert Place("s3://rows/x", access_key_id="name").options == {"access_key_id": "name"}
+        ObjectStore("s3://rows/x", secret_access_key="hidden")
+    assert ObjectStore("s3://rows/x", access_key_id="name").options == {"access_key_id": "name"}
 
 
-def test_stores_are_accepted_as_they_are(object_server: ObjectStore) -> None:
+def test_stores_are_accepted_as_they_are(object_server: Server) -> None:
     own = S3Store("rows", prefix="given/x.zarr", endpoint=object_server.endpoint_url, allow_http=True)  # type: ignore[call-arg]
-    Place(own).put("c/0", b"rows")
-    assert [entry.key for entry in Place("s3://rows/given/x.zarr").list()] == ["c/0"]
-    assert Place(ZarrStore(own)).get("c/0").data == b"rows"
-    assert Place(own).describe("c/0") == "s3://rows/given/x.zarr/c/0"
-    assert str(Place(Place("s3://rows/a/b"))) == "s3://rows/a/b"
+    ObjectStore(own).put("c/0", b"rows")
+    assert [entry.key for entry in ObjectStore("s3://rows/given/x.zarr").list()] == ["c/0"]
+    assert ObjectStore(ZarrStore(own)).get("c/0").data == b"rows"
+    assert ObjectStore(own).describe("c/0") == "s3://rows/given/x.zarr/c/0"
+    assert str(ObjectStore(ObjectStore("s3://rows/a/b"))) == "s3://rows/a/b"
     rows, held = np.eye(6, 3), MemoryStore()
-    for at in (Place(held).at("x.zarr"), MemoryStore(), Place(own).at("y.zarr")):
+    for at in (ObjectStore(held).at("x.zarr"), MemoryStore(), ObjectStore(own).at("y.zarr")):
         bp.ingest(rows, at)
         assert np.array_equal(bp.open(at).compute(), rows)
         assert bp.PCA(1).fit(at).n_samples_ == 6
     with pytest.raises(FileNotFoundError, match=r"is neither a Zarr array nor a group\. Pass the URL of a table"):
-        bp.open(Place(held).at("x.npy"))
+        bp.open(ObjectStore(held).at("x.npy"))
 
 
-def test_a_place_is_sent_as_its_url(place: Place) -> None:
+def test_a_place_is_sent_as_its_url(place: ObjectStore) -> None:
     place.put("c/0", b"rows")
     sent = pickle.dumps(place)
     assert b"secret" not in sent
@@ -362,19 +364,19 @@ def test_a_place_is_sent_as_its_url(place: Place) -> None:
 
 @pytest.mark.cluster
 def test_a_store_with_a_secret_is_not_sent_without_encryption(client: Client) -> None:
-    held = Place(S3Store("rows", access_key_id="key", secret_access_key="hidden"))
+    held = ObjectStore(S3Store("rows", access_key_id="key", secret_access_key="hidden"))
     with pytest.raises(TypeError, match=r"carries its credentials.*tcp://.*without encryption") as caught:
         pickle.dumps(held)
     assert "hidden" not in str(caught.value)
-    pickle.dumps(Place(S3Store("rows", skip_signature=True)))
+    pickle.dumps(ObjectStore(S3Store("rows", skip_signature=True)))
     with pytest.raises(TypeError, match="in the memory of this process"):
-        pickle.dumps(Place(MemoryStore()))
+        pickle.dumps(ObjectStore(MemoryStore()))
 
 
 def test_the_library_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(places, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"pip install 'bigpca\[cloud\]'"):
-        Place("s3://rows/x")
+        ObjectStore("s3://rows/x")
 
 
 def test_a_url_is_asked_where_the_environment_says_now(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -382,6 +384,6 @@ def test_a_url_is_asked_where_the_environment_says_now(monkeypatch: pytest.Monke
     endpoints = []
     for port in (9001, 9002, 9001):
         monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://127.0.0.1:{port}")
-        endpoints.append(Place("s3://moved/x").store)
+        endpoints.append(ObjectStore("s3://moved/x").store)
     assert endpoints[0] is endpoints[2]
     assert endpoints[0] is not endpoints[1]

@@ -4,10 +4,10 @@ import uuid
 
 import numpy as np
 import zarr
-from zarr.storage import ObjectStore
+from zarr.storage import ObjectStore as ZarrStore
 
 from bigpca.storage import create_output, files
-from bigpca.storage.places import Place
+from bigpca.storage.places import ObjectStore
 
 N, DIMENSION, ROWS = 23, 3, 5  # five chunks, the last of three rows
 
@@ -20,12 +20,12 @@ def rows_of(output, index, dtype=np.float32):
 
 def begin(path, **changes):
     standard = {"shape": (N, DIMENSION), "dtype": "float32", "chunk_rows": ROWS, "identity": "one"}
-    return create_output(path, **({"resume": not isinstance(path, Place)} | standard | changes))
+    return create_output(path, **({"resume": not isinstance(path, ObjectStore)} | standard | changes))
 
 
 def beside(place, suffix):
     """Return the place whose name is this one's and a suffix."""
-    other = Place(place)
+    other = ObjectStore(place)
     other.prefix += suffix
     return other
 
@@ -43,8 +43,8 @@ def write(path, **changes):
 
 
 def opened(path):
-    if isinstance(path, Place):
-        return zarr.open_array(ObjectStore(path.store), path=path.prefix, mode="r")
+    if isinstance(path, ObjectStore):
+        return zarr.open_array(ZarrStore(path.store), path=path.prefix, mode="r")
     return zarr.open_array(path, mode="r")
 
 
@@ -54,7 +54,7 @@ def read(path):
 
 def stored(path):
     """Return the bytes of all files of a folder, or of all objects of a prefix, by their keys."""
-    if isinstance(path, Place):
+    if isinstance(path, ObjectStore):
         return {entry.key: path.get(entry.key).data for entry in path.list()}
     return {str(file.relative_to(path)): file.read_bytes() for file in path.rglob("*") if file.is_file()}
 

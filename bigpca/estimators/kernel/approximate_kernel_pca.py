@@ -104,7 +104,7 @@ class KernelSketchFit(PairsFit):
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings = self.rows, self.settings
-        operator = self.operator(run, self.sketch.seed)
+        operator = self.operator(run, self.sketch.random_state)
         # Y = HKH W, the sketch of the empirical kernel map (algorithm 6).
         W = self.sketch.matrix(rows.n_rows)
         Y = operator.begin(W).AB  # sweep 1
@@ -263,5 +263,5 @@ class ApproximateKernelPCA(KernelModel):
         self._check_regression(n)
         check_references(rows, settings.kernel)
         k = counted(self.n_components) or 1
-        sketch = given_sketch(self.sketch, Gaussian(min(n, max(50, 3 * k)), seed=rows.seed), n, k)
+        sketch = given_sketch(self.sketch, Gaussian(min(n, max(50, 3 * k)), random_state=rows.seed), n, k)
         return KernelSketchFit(rows, settings, sketch, self.approximation)

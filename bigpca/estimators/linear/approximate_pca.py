@@ -200,7 +200,7 @@ class SketchSettings:
         """Return W and the probes, which require the scale of the columns, if any, before the read."""
         probes = 0 if self.fit.scale and scale is None else PROBES
         inverse = None if scale is None else 1.0 / scale
-        return SketchFactor(self.sketch, d, probes, self.sketch.seed, inverse)
+        return SketchFactor(self.sketch, d, probes, self.sketch.random_state, inverse)
 
     def template(self, d: int, scale: Vector | None = None) -> FusedProduct:
         """The state of the sketching pass; ``scale`` if the columns' deviations are known before it."""
@@ -298,7 +298,7 @@ class SketchFit(Fit[PCAResult]):
         template, finish = settings.template(rows.n_columns), partial(_take_basis, settings=settings)
         found, basis = self.sketched.holding(template).to(finish)(run)  # pass 1 over X
         operator = CovarianceOperator(
-            rows, run, self.ritz, center=fit.center, scale=fit.scale, seed=settings.sketch.seed
+            rows, run, self.ritz, center=fit.center, scale=fit.scale, seed=settings.sketch.random_state
         )
         # The first read found mean, scale and trace; the second multiplies the centred rows by the orthonormal basis.
         operator.set_statistics(found.count, found.omitted, found.mean, found.scale, found.trace, found.weight_sums)
@@ -373,7 +373,7 @@ def unpack(part: FusedProduct, settings: SketchSettings, *, omitted: int, scale:
     trace_error += scale_error * trace
     probes = None
     if Y.shape[1] > q:
-        vectors = probe_vectors(settings.sketch.seed, d, Y.shape[1] - q).astype(np.float64)
+        vectors = probe_vectors(settings.sketch.random_state, d, Y.shape[1] - q).astype(np.float64)
         probes = Probes(vectors, Y[:, q:].copy())
         Y = np.ascontiguousarray(Y[:, :q])
     mean = part.mean if fit.center else np.zeros(d)

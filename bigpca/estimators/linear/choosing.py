@@ -173,7 +173,7 @@ class NullFit(Fit[PCAResult]):
 
     def _largest(self, run: Run, null: Fit[PCAResult], affine: Affine, flip: int) -> float:
         """Return the largest eigenvalue of the flipped rows."""
-        rows = flipped_rows(self.rows, SignFlip(affine, self.rule.seed, flip))
+        rows = flipped_rows(self.rows, SignFlip(affine, self.rule.random_state, flip))
         with run.within(FLIPPED):
             return float(replace(null, rows=rows).run(run).explained_variance_[0])
 
@@ -190,7 +190,7 @@ def null_fit(
     """Plan the reads for the edge of a rule, by the cheapest fit of one component, before the fit that it decides."""
     null = None
     if rule.null == "signflip":
-        flipped = flipped_rows(rows, SignFlip(Affine(np.zeros(rows.n_columns)), rule.seed, 0))
+        flipped = flipped_rows(rows, SignFlip(Affine(np.zeros(rows.n_columns)), rule.random_state, 0))
         one = replace(settings, n_components=1, standardization=Standardization(center=False), keep_state_bytes=0)
         null = plan_fit(flipped, one, "auto")
     return NullFit(rows, rule, settings, decided, null)

@@ -577,7 +577,7 @@ def _vector(name: str, given: Center | Scale, d: int, grid: Grid | None) -> Vect
             f"column, was expected. Pass np.asarray({name}).ravel(), in the order of the columns."
         )
     if vector.ndim != 1:
-        rules = "" if name == "center" else " bp.rules.Patterson(), bp.rules.CosLatitude(latitude), or"
+        rules = "" if name == "center" else " bp.scales.Patterson(), bp.scales.CosLatitude(latitude), or"
         raise TypeError(
             f"{name} = {given!r} is {an(type(given).__name__)}; True, False,{rules} a vector of {d} numbers was "
             "expected."
@@ -586,7 +586,7 @@ def _vector(name: str, given: Center | Scale, d: int, grid: Grid | None) -> Vect
         remedy = "Give one number for each column."
         if grid is not None and len(vector) in grid.sizes:
             dim = grid.dims[grid.sizes.index(len(vector))]
-            rule = f"name the coordinate, bp.rules.CosLatitude({dim!r}), or " if name == "scale" else ""
+            rule = f"name the coordinate, bp.scales.CosLatitude({dim!r}), or " if name == "scale" else ""
             remedy = f"{dim!r} has {len(vector)}: {rule}give a DataArray along {dim!r}."
         raise ValueError(f"{name} has {len(vector)} numbers, but X has {d} columns. {remedy}")
     if not np.isfinite(vector).all():

@@ -304,7 +304,7 @@ class RowStatistics(Density[PCAResult]):
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     def t2_limit(
-        self, confidence: float = 0.95, X: Input | None = None, *, rows: str = "new", limit: str = "empirical"
+        self, confidence: float = 0.95, X: Input | None = None, *, samples: str = "new", limit: str = "empirical"
     ) -> float:
         """Return the T2 below which a given share of the rows falls.
 
@@ -314,7 +314,7 @@ class RowStatistics(Density[PCAResult]):
             The share.
         X : array-like, Dask array, path and so on, of shape (n, d), or None, default None
             Typical rows for ``limit="empirical"``, which are read once; preferably rows that were not fitted.
-        rows : {"new", "training"}, default "new"
+        samples : {"new", "training"}, default "new"
             For ``limit="theory"``: whether rows are new or were fitted; fitted rows have a smaller T2.
         limit : {"empirical", "theory"}, default "empirical"
             "empirical": the quantile of the T2 of X. "theory", for Gaussian rows: ``k (n^2 - 1) / (n (n - k)) F(k, n -
@@ -337,13 +337,13 @@ class RowStatistics(Density[PCAResult]):
         """
         check_is_fitted(self)
         real_number("confidence", confidence, "(0, 1)", "a share of the rows such as 0.95")
-        check_choice("rows", rows, ("new", "training"))
+        check_choice("samples", samples, ("new", "training"))
         check_choice("limit", limit, ("empirical", "theory"))
         if limit == "empirical":
             return quantile_limit(typical_values(self, X, "t2"), confidence)
         check_centred(self, "the distribution of T2")
         k = int(np.count_nonzero(self._result.known_variances))
-        return gaussian_t2_limit(confidence, k, self.sum_weights_, rows)
+        return gaussian_t2_limit(confidence, k, self.sum_weights_, samples)
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     def spe_limit(self, confidence: float = 0.95, X: Input | None = None, *, limit: str = "empirical") -> float:

@@ -93,16 +93,16 @@ class PCA(LinearModel[Moments]):
     scale : bool, array-like of shape (d,), or rule, default False
         Divide each feature by its standard deviation (about its mean with divisor n, as StandardScaler, whatever
         ``center`` is), in the same pass: correlation PCA; or by given positive numbers; or by a rule,
-        :class:`bigpca.rules.Patterson` or :class:`bigpca.rules.CosLatitude`. For rows of a DataArray, ``center`` and
+        :class:`bigpca.scales.Patterson` or :class:`bigpca.scales.CosLatitude`. For rows of a DataArray, ``center`` and
         ``scale`` may be DataArrays along some dimensions of the columns: they are aligned by name.
-    whiten : bool or :class:`bigpca.rules.Whitening`, default False
+    whiten : bool or :class:`bigpca.scales.Whitening`, default False
         Divide scores by their standard deviations, or by the rule's powers of the variances; along axes of variance 0
         they are 0.
-    preprocess : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those in order, or None, default None
+    preprocess : a preprocessor such as :class:`bigpca.preprocessing.L2`, a list in order, or None, default None
         Applied to each row first, in ``fit`` and in all methods that take rows, in the same read. Attributes such as
         ``mean_``, and the result of ``inverse_transform``, describe the preprocessed rows. For counts:
-        :class:`bigpca.rows.NormalizeTotal`, :class:`bigpca.rows.Log1p`, :class:`bigpca.rows.Standardize`,
-        :class:`bigpca.rows.PearsonResiduals`. What a step is not given, such as a target, takes one more read, and
+        :class:`bigpca.preprocessing.NormalizeTotal`, :class:`bigpca.preprocessing.Log1p`, :class:`bigpca.preprocessing.Standardize`,
+        :class:`bigpca.preprocessing.PearsonResiduals`. What a step is not given, such as a target, takes one more read, and
         ``preprocess_`` has it.
     nan_policy : {"raise", "omit", "mean"}, default "raise"
         Rows with NaN or infinities raise an error, or are omitted from the fit (not by "dot") and have NaN scores.
@@ -368,7 +368,7 @@ def _moments_fit(model: PCA, rows: Rows, like: KeptRows | None = None) -> Covari
     if groups is None and rule is None:
         check_folds(old, fit.template)
         return fit
-    n_folds, offset = 1 if rule is None else rule.folds, getattr(old, "n_rows", 0)
+    n_folds, offset = 1 if rule is None else rule.cv, getattr(old, "n_rows", 0)
     folds = FoldStates(Moments(joined.n_columns), n_folds, offset=offset)
     of_groups = placed_in_folds(folds, joined, groups, least=1 if rule is None or before is not None else 2)
     if groups is not None and of_groups.state_bytes > settings.keep_state_bytes:

@@ -116,13 +116,13 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     ----------
     n_components : int, float in (0, 1), a rule, or None, default None
         Number of components of the PCA; unused with an ``estimator``.
-    method : {"varimax", "quartimax", "promax"}, default "varimax"
+    rotation : {"varimax", "quartimax", "promax"}, default "varimax"
         Two orthogonal rotations, and an oblique one.
     power : float, default 4
         For promax: the target is this power of the varimax loadings.
     estimator : PCA, ApproximatePCA or None, default None
         None for ``PCA(n_components)``.
-    preprocess : a preprocessor such as ``bp.rows.L2()``, a list of them, or None, default None
+    preprocess : a preprocessor such as ``bp.preprocessing.L2()``, a list of them, or None, default None
         As in :class:`bigpca.PCA`.
     nan_policy : {"raise", "omit", "mean"}, default "raise"
         As in :class:`bigpca.PCA`.
@@ -166,19 +166,19 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
 
     n_components: NComponents = None
     _: KW_ONLY
-    method: str = "varimax"
+    rotation: str = "varimax"
     power: float = 4
     estimator: Unchecked = None
 
     @classmethod
-    def of(cls, model: PCA | ApproximatePCA, method: str = "varimax", *, power: float = 4) -> Self:
+    def of(cls, model: PCA | ApproximatePCA, rotation: str = "varimax", *, power: float = 4) -> Self:
         """Rotate the loadings of a fitted PCA; nothing is read.
 
         Parameters
         ----------
         model : fitted PCA or ApproximatePCA
             Is not changed.
-        method : {"varimax", "quartimax", "promax"}, default "varimax"
+        rotation : {"varimax", "quartimax", "promax"}, default "varimax"
             Two orthogonal rotations, and an oblique one.
         power : float, default 4
             Of promax.
@@ -213,9 +213,9 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
                 "a PCA of the residuals."
             )
         policies = {name: getattr(model, name) for name in OF_ALL}
-        rotated = cls(method=method, power=power, estimator=clone(model), **policies)
+        rotated = cls(rotation=rotation, power=power, estimator=clone(model), **policies)
         rotated._inner()
-        rotated._found, rotated.solver_ = Rotated(copy(model), _rotation(model, method, power)), model.solver_
+        rotated._found, rotated.solver_ = Rotated(copy(model), _rotation(model, rotation, power)), model.solver_
         rotated.n_features_in_ = model.n_features_in_
         fitted_preprocessors(model)  # raises if they were changed after the fit
         steps = rotated._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
@@ -245,7 +245,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     def _made(self, found: PCAResult) -> Rotated:
         inner = self._inner()
         inner._found, inner.n_features_in_ = found, len(found.mean_)
-        return Rotated(inner, _rotation(inner, self.method, self.power))
+        return Rotated(inner, _rotation(inner, self.rotation, self.power))
 
     def _remember(self, rows: Rows) -> None:
         super()._remember(rows)

@@ -68,7 +68,7 @@ class CCA(SideScores, Predicts):
     scale : bool, default True
         Divide columns by their standard deviations. Without, correlations are the same, but predictions are not, as in
         scikit-learn.
-    preprocess, preprocess_y : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
+    preprocess, preprocess_y : a preprocessor such as :class:`bigpca.preprocessing.L2`, a list, or None, default None
         Applied to each row of X, and of Y, first.
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values on either side are rejected, or left out.
@@ -230,7 +230,7 @@ class PLSSVD(SideScores):
         At most min(p, q).
     scale : bool, default True
         Divide columns by their standard deviations.
-    preprocess, preprocess_y : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
+    preprocess, preprocess_y : a preprocessor such as :class:`bigpca.preprocessing.L2`, a list, or None, default None
         Applied to each row of X, and of Y, first.
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values on either side are rejected, or left out.

@@ -54,7 +54,7 @@ class PLSRegression(SideScores, Predicts):
         ``max_components``, or 20.
     scale : bool, default True
         Divide columns by their standard deviations.
-    preprocess, preprocess_y : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
+    preprocess, preprocess_y : a preprocessor such as :class:`bigpca.preprocessing.L2`, a list, or None, default None
         Applied to each row of X, and of Y, first.
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values on either side are rejected, or left out.
@@ -124,7 +124,7 @@ class PLSRegression(SideScores, Predicts):
 
     @property
     def _folds(self) -> int | None:
-        return None if (rule := self._rule) is None else rule.folds
+        return None if (rule := self._rule) is None else rule.cv
 
     def _solution(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         p, std, errors = joint.p, joint.deviations(), None

@@ -32,7 +32,7 @@ class RidgeResult(PairResult):
     ----------
     coef : ndarray of shape (q, p), intercept : ndarray of shape (q,)
         Of a single target too.
-    cv_scores_ : ndarray of shape (number of alphas, q)
+    cv_scores_ : ndarray of shape (number of penalties, q)
     chosen : ndarray of shape (q,)
         Penalties; all equal unless ``per_target``.
     """
@@ -76,7 +76,7 @@ class Ridge(Predicts):
 
     Parameters
     ----------
-    alphas : float or sequence of floats, default 1.0
+    alpha : float or sequence of floats, default 1.0
         Penalties, at least 0; 0 is least squares.
     cv : int from 2 to 20, default 5
         Folds for several penalties, by a hash of the keys of the rows, or of their numbers if they have none. With
@@ -88,7 +88,7 @@ class Ridge(Predicts):
         False for predictions ``W'x``, without b.
     alpha_per_target : bool, default False
         Choose a penalty for each target by its own scores, as in scikit-learn's RidgeCV.
-    preprocess : :class:`bigpca.rows.L2`, :class:`bigpca.rows.Power`, list of those, or None, default None
+    preprocess : a preprocessor such as :class:`bigpca.preprocessing.L2`, a list, or None, default None
         Applied to each row of X first.
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values on either side are rejected, or left out.
@@ -100,7 +100,7 @@ class Ridge(Predicts):
     coef_ : ndarray of shape (q, p), intercept_ : ndarray of shape (q,)
         (p,) and a float if Y was (n,).
     alpha_ : float, or ndarray of shape (q,)
-    cv_scores_ : ndarray of shape (number of alphas, q)
+    cv_scores_ : ndarray of shape (number of penalties, q)
         R^2 of each target on the left-out folds together, ``1 - sum_f |residuals|^2 / sum |y - mean|^2``; of one
         penalty, that of the fit. With covariates, of what they leave of Y; left-out folds are predicted from
         covariates by their effects on the other folds too.
@@ -131,14 +131,14 @@ class Ridge(Predicts):
     _remedy = "Give a larger penalty, or fewer columns."
     _enough = AGAIN
 
-    alphas: float | Sequence[float] | Array = 1.0
+    alpha: float | Sequence[float] | Array = 1.0
     _: KW_ONLY
     cv: int = 5
     fit_intercept: bool = True
     alpha_per_target: bool = False
 
     def _penalties(self) -> list[float]:
-        given = np.atleast_1d(unmasked(self.alphas))
+        given = np.atleast_1d(unmasked(self.alpha))
         if (
             given.ndim != 1
             or not len(given)
@@ -146,7 +146,7 @@ class Ridge(Predicts):
             or not (np.isfinite(given) & (given >= 0)).all()
         ):
             raise ValueError(
-                f"alphas = {self.alphas!r}; a number of at least 0, or a list of those, was expected, such as "
+                f"alpha = {self.alpha!r}; a number of at least 0, or a list of those, was expected, such as "
                 "[0.1, 1.0, 10.0]."
             )
         return [float(alpha) for alpha in given]
@@ -235,7 +235,7 @@ def coefficients(joint: JointMoments, alpha: float) -> Matrix:
 
 
 def cross_validated(folds: FoldStates, joint: JointMoments, alphas: list[float]) -> Matrix:
-    """Return R^2 (number of alphas, q) on the left-out folds together, from the states of the last read.
+    """Return R^2 (number of penalties, q) on the left-out folds together, from the states of the last read.
 
     Raises
     ------

@@ -597,7 +597,7 @@ def check_policies(estimator: BaseEstimator) -> None:
     if not isinstance(whiten, bool | np.bool_ | Whitening):
         raise TypeError(
             f"whiten = {whiten!r} is {an(type(whiten).__name__)}; True, False or a rule such as "
-            f"bp.rules.Whitening(power=0.25) was expected."
+            f"bp.scales.Whitening(power=0.25) was expected."
         )
 
 

@@ -482,7 +482,7 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         components are tried.
     estimator : a bigpca estimator, or None, default None
         None for ``PCA(n_components)``.
-    folds : int, default 5
+    cv : int, default 5
         Of the cross-validation.
     random_state : int, RandomState, Generator or None, default 0
         Seed of the folds; as in :class:`bigpca.PCA`.
@@ -521,7 +521,7 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
     _: KW_ONLY
     n_features_to_select: int | float | str = 0.5
     estimator: Unchecked = None
-    folds: int = 5
+    cv: int = 5
     random_state: RandomState = 0
     missing_labels: str = "raise"
 
@@ -611,4 +611,4 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
     def _folding(self, opened: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> FoldScores:
         """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
         rows = Rows.of(self._columns(opened, np.sort(candidates)), **policies(self))
-        return FoldScores.of(rows, labelled, candidates, int(self.folds), seed)
+        return FoldScores.of(rows, labelled, candidates, int(self.cv), seed)

@@ -64,7 +64,8 @@ class RowTotals(Accumulator):
         if len(self.sums) > MOST_SUMS:
             raise ValueError(
                 f"more than {MOST_SUMS:,} sums of rows differ, but counts, whose sums are integers, were expected; the "
-                "median is exact and needs all of them. Pass a target: bp.rows.NormalizeTotal(1e4), or target_sum=1e4."
+                "median is exact and needs all of them. Pass a target: bp.preprocessing.NormalizeTotal(1e4), or "
+                "target_sum=1e4."
             )
         both = np.concatenate([self.weights, weights])
         self.weights = np.bincount(places, both, len(self.sums)).astype(np.float64, copy=False)

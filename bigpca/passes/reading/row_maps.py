@@ -571,7 +571,9 @@ class RowPreprocessor(NumberedMap):
         ValueError
             If it has no such form.
         """
-        raise ValueError(f"preprocess = {self!r} has no form in ONNX; bp.rows.L2() or bp.rows.Power() was expected.")
+        raise ValueError(
+            f"preprocess = {self!r} has no form in ONNX. Use bp.preprocessing.L2() or bp.preprocessing.Power()."
+        )
 
 
 @dataclass(eq=False)
@@ -1074,8 +1076,8 @@ def preprocessors(preprocess: Preprocess, name: str = "preprocess") -> tuple[Row
     found = (given,) if isinstance(given, RowPreprocessor) else given
     if not isinstance(found, list | tuple) or not all(isinstance(one, RowPreprocessor) for one in found):
         raise TypeError(
-            f"{name} = {preprocess!r} is not known; None, a record such as bp.rows.L2() or bp.rows.Power(0.5), or "
-            f"a list of those was expected."
+            f"{name} = {preprocess!r} is not known; None, a record such as bp.preprocessing.L2() or "
+            f"bp.preprocessing.Power(0.5), or a list of those was expected."
         )
     return tuple(found)
 

@@ -241,7 +241,7 @@ def test_another_seed_is_another_sketch_and_the_default_is_wide_enough() -> None
     )
     assert np.array_equal(first.eigenvalues_, again.eigenvalues_)
     assert not np.array_equal(first.eigenvalues_, other.eigenvalues_)
-    given = approximate(20, sketch=Gaussian(60, seed=1)).fit(X)
+    given = approximate(20, sketch=Gaussian(60, random_state=1)).fit(X)
     np.testing.assert_array_equal(given.eigenvalues_, other.eigenvalues_)
 
 
@@ -279,7 +279,7 @@ def test_evaluations_and_reads_are_counted(core: str, tmp_path: Path, monkeypatc
 @pytest.mark.parametrize(("name", "sketch"), [("rbf", "gaussian"), ("polynomial", "gaussian"), ("rbf", "downsample")])
 def test_one_more_sweep_improves_every_eigenvalue(name: str, sketch: str) -> None:
     values = eigenpairs(centred(KERNELS[name]))[0][:K]
-    narrow = Downsample((16, 16), (4, 2)) if sketch == "downsample" else Gaussian(8, seed=3)
+    narrow = Downsample((16, 16), (4, 2)) if sketch == "downsample" else Gaussian(8, random_state=3)
     one, two = (
         approximate(kernel=KERNELS[name], sketch=narrow, approximation=core).fit(X) for core in ("nystrom", "ritz")
     )
@@ -478,7 +478,7 @@ def test_sketches_of_the_kernel_map_find_the_axes_of_digits(name: str) -> None:
     for core in CORES:
         found = []
         for seed in range(4):
-            model = approximate(10, kernel=kernel, sketch=Gaussian(50, seed=seed), approximation=core).fit(rows)
+            model = approximate(10, kernel=kernel, sketch=Gaussian(50, random_state=seed), approximation=core).fit(rows)
             found.append(np.abs(np.sum(axes * model.eigenvectors_, axis=0)).mean())
         similarity[core] = np.mean(found)
     assert similarity["ritz"] >= 0.99

@@ -73,7 +73,7 @@ def test_exact_features_of_sparse_rows_are_those_of_dense_ones(kernel: str, dtyp
     np.testing.assert_allclose(own.transform(rows), truth, rtol=0, atol=1e-6 * np.abs(truth).max())
 
 
-@pytest.mark.parametrize("preprocess", [None, bp.rows.Power(0.5)])
+@pytest.mark.parametrize("preprocess", [None, bp.preprocessing.Power(0.5)])
 def test_centres_of_sparse_rows_are_those_of_dense_chunks_of_bounded_size(
     preprocess: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -62,7 +62,7 @@ def test_centring_may_be_given_up_between_batches() -> None:
     assert_same(model, approximate(center=False).fit(X))
 
 
-@pytest.mark.parametrize("other", [Gaussian(Q, seed=1), SparseSign(Q), Gaussian(Q + 1)], ids=str)
+@pytest.mark.parametrize("other", [Gaussian(Q, random_state=1), SparseSign(Q), Gaussian(Q + 1)], ids=str)
 def test_products_with_another_matrix_are_not_added(other: Sketch) -> None:
     with pytest.raises(ValueError, match=r"sketch=.* and .* cannot be merged. Fit both with the same parameters"):
         merge(approximate().fit(X), approximate(sketch=other).fit(X))

@@ -46,7 +46,7 @@ def test_the_captured_variance_of_oblique_axes_is_that_of_what_they_span(seed: i
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((150, 40)) * power_law(40, 0.3)
     A = np.cov(X.T)
-    model: Any = ApproximatePCA(6, Gaussian(12, seed=seed), approximation="tutorial").fit(X)
+    model: Any = ApproximatePCA(6, Gaussian(12, random_state=seed), approximation="tutorial").fit(X)
     Q = np.linalg.qr(model.components_.T)[0]
     least, most = model.captured_variance_bounds_ * np.trace(A)
     assert least <= np.trace(Q.T @ A @ Q) <= most
@@ -54,7 +54,9 @@ def test_the_captured_variance_of_oblique_axes_is_that_of_what_they_span(seed: i
     K = kernel(X)
     G = K - K.mean(axis=0)
     G -= G.mean(axis=1)[:, None]
-    model = ApproximateKernelPCA(6, kernel=kernel, sketch=Gaussian(30, seed=seed), approximation="tutorial").fit(X)
+    model = ApproximateKernelPCA(
+        6, kernel=kernel, sketch=Gaussian(30, random_state=seed), approximation="tutorial"
+    ).fit(X)
     Q = np.linalg.qr(model.eigenvectors_)[0]
     least, most = model.captured_variance_bounds_ * np.trace(G)
     assert least <= np.trace(Q.T @ G @ Q) <= most

@@ -71,7 +71,7 @@ def test_two_fitted_models_are_contrasted_without_a_read() -> None:
         bp.ContrastivePCA.of(models[0], bp.KernelPCA(1).fit(X))
     for other in (
         bp.PCA(1).fit(X[:, :3]),
-        bp.PCA(1, preprocess=bp.rows.L2()).fit(X),
+        bp.PCA(1, preprocess=bp.preprocessing.L2()).fit(X),
         bp.PCA(1).fit(X, covariates=X[:, 0]),
     ):
         with pytest.raises(

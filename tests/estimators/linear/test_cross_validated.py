@@ -191,7 +191,7 @@ def test_the_read_and_the_solve_of_folds_are_planned() -> None:
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
-        (lambda: CrossValidated(1), ValueError, "folds = 1; 2 to 20 were expected"),
+        (lambda: CrossValidated(1), ValueError, "cv = 1; 2 to 20 folds were expected"),
         (lambda: CrossValidated(criterion="rows"), ValueError, "criterion = 'rows'"),
         (lambda: CrossValidated(max_components=0), ValueError, "max_components = 0"),
         (lambda: bp.PCA(CrossValidated(), solver="dot").fit(X), ValueError, "cannot be used with CrossValidated"),

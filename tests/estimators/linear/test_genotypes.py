@@ -19,7 +19,7 @@ SHARES = np.clip(RNG.uniform(0.1, 0.9, D) + 0.3 * (np.arange(N) % 3 - 1)[:, None
 CALLS = RNG.binomial(2, SHARES).astype("i1")
 CODED = np.where(RNG.random((N, D)) < 0.05, -1, CALLS).astype("i1")
 HOLED = np.where(CODED < 0, np.nan, CODED)
-PATTERSON = bp.rules.Patterson(ploidy=2)
+PATTERSON = bp.scales.Patterson(ploidy=2)
 quiet = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 
 

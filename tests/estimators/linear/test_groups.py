@@ -43,7 +43,7 @@ FORMS: dict[str, tuple[Callable[[], Any], dict[str, Any], dict[str, Any]]] = {  
     "covariates": (lambda: X, {}, {"covariates": Z}),
     "batches": (lambda: bp.from_batches([X[:50], X[50:]], (N, D)), {}, {}),
     "gaps": (lambda: np.where(np.arange(N)[:, None] % 10 == 3, np.nan, X), {"nan_policy": "omit"}, {}),
-    "mapped": (lambda: X, {"preprocess": bp.rows.L2()}, {}),
+    "mapped": (lambda: X, {"preprocess": bp.preprocessing.L2()}, {}),
     "a share": (lambda: X, {"n_components": 0.8}, {}),
 }
 

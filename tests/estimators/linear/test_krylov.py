@@ -304,7 +304,7 @@ def test_constant_columns_have_no_part_in_the_components(scale: bool) -> None:
 @pytest.mark.parametrize("model", [ApproximatePCA(1), krylov(1)], ids=["sketch", "krylov"])
 def test_equal_rows_whose_mean_is_rounded_have_no_variance(model: PCA | ApproximatePCA) -> None:
     rows = np.full((400, 3), 1e6 + 1e-9)
-    model = clone(model).set_params(preprocess=[bp.rows.L2()])
+    model = clone(model).set_params(preprocess=[bp.preprocessing.L2()])
     with pytest.warns(ApproximationWarning, match="0 of 1") if isinstance(model, ApproximatePCA) else nullcontext():
         fitted = model.fit(rows)
     assert fitted.eigenvalue_bounds_[0, 0] == 0
@@ -314,7 +314,7 @@ def test_equal_rows_whose_mean_is_rounded_have_no_variance(model: PCA | Approxim
 @pytest.mark.parametrize("offset", [1e1, 1e4])
 def test_rows_of_length_1_with_small_deviations_are_scaled(offset: float) -> None:
     X = np.random.default_rng(1).standard_normal((11, 4)).astype("f4") + np.float32(offset)
-    options = {"center": X.mean(axis=0), "scale": True, "preprocess": [bp.rows.L2()]}
+    options = {"center": X.mean(axis=0), "scale": True, "preprocess": [bp.preprocessing.L2()]}
     exactly = PCA(1, solver="covariance", **options).fit(X)
     np.testing.assert_allclose(krylov(1, **options).fit(X).explained_variance_, exactly.explained_variance_, rtol=TOL)
 

@@ -209,7 +209,7 @@ def test_an_extrapolation_ends_where_changes_that_fall_by_one_factor_lead() -> N
         ({"n_components": None}, "n_components = None cannot be used .* an integer below 9"),
         ({"n_components": D}, "an integer below 9"),
         ({"n_components": 0.9}, "an integer below 9"),
-        ({"preprocess": bp.rows.L2()}, "a function of complete rows"),
+        ({"preprocess": bp.preprocessing.L2()}, "a function of complete rows"),
     ],
 )
 def test_what_the_model_does_not_have_is_rejected_before_a_read(made: Any, message: str) -> None:

@@ -282,7 +282,7 @@ CHANGED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "kernel of labels": (bp.SupervisedPCA(2, label_kernel="rbf"), X[:, :2] ** 2, {"label_kernel": "linear"}),
     "width of labels": (bp.SupervisedPCA(2, label_kernel="rbf"), X[:, :2] ** 2, {"label_gamma": 0.01}),
     "features of labels": (bp.SupervisedRandomProjection(2, n_features=9), X[:, :2], {"n_features": 8}),
-    "preprocess_y": (bp.PLSRegression(2), X[:, :2] ** 2, {"preprocess_y": bp.rows.Power(0.5)}),
+    "preprocess_y": (bp.PLSRegression(2), X[:, :2] ** 2, {"preprocess_y": bp.preprocessing.Power(0.5)}),
 }
 
 

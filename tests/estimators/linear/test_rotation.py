@@ -89,7 +89,7 @@ def test_a_rotation_is_a_maximum_where_the_gradient_iteration_alternates(seed: i
 @pytest.mark.parametrize("method", METHODS)
 def test_a_fit_is_a_rotated_fit_saved_and_mapped_like_any_other(method: str, tmp_path: Path) -> None:
     lazy = da.from_array(X.astype("f4"), (50, D))
-    fitted = bp.RotatedPCA(K, method=method).fit(lazy)
+    fitted = bp.RotatedPCA(K, rotation=method).fit(lazy)
     assert fitted.plan(lazy).passes == 1
     rotated = bp.RotatedPCA.of(bp.PCA(K).fit(lazy), method)
     np.testing.assert_array_equal(fitted.loadings_, rotated.loadings_)
@@ -105,8 +105,8 @@ def test_rows_are_preprocessed_before_they_are_rotated_and_not_after() -> None:
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     plain = bp.RotatedPCA(K).fit(unit)
     for model in (
-        bp.RotatedPCA(K, preprocess=bp.rows.L2()).fit(X),
-        bp.RotatedPCA.of(bp.PCA(K, preprocess=bp.rows.L2()).fit(X)),
+        bp.RotatedPCA(K, preprocess=bp.preprocessing.L2()).fit(X),
+        bp.RotatedPCA.of(bp.PCA(K, preprocess=bp.preprocessing.L2()).fit(X)),
     ):
         scores = model.transform(X)
         np.testing.assert_allclose(scores, plain.transform(unit), rtol=0, atol=1e-6)

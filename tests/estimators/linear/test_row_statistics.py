@@ -67,7 +67,7 @@ def test_statistics_and_contributions_are_their_formulas(name: str) -> None:
 
 
 def test_rows_are_judged_as_they_are_preprocessed(tmp_path: Path) -> None:
-    unit, given = X / np.linalg.norm(X, axis=1, keepdims=True), bp.PCA(K, preprocess=bp.rows.L2()).fit(X)
+    unit, given = X / np.linalg.norm(X, axis=1, keepdims=True), bp.PCA(K, preprocess=bp.preprocessing.L2()).fit(X)
     plain = bp.PCA(K).fit(unit)
     np.testing.assert_allclose(given.statistics(X), plain.statistics(unit), rtol=1e-7)
     np.testing.assert_allclose(given.contributions(X), plain.contributions(unit), rtol=0, atol=1e-9)
@@ -201,7 +201,7 @@ def test_at_40_rows_the_limit_of_new_rows_is_not_that_of_the_rows_of_the_fit() -
     for _ in range(150):
         rows = rng.standard_normal((140, 5)) @ np.diag([5.0, 3, 2, 1, 1])
         model = bp.PCA(5).fit(rows[:40])
-        limits = {kind: model.t2_limit(0.95, rows=kind, limit="theory") for kind in ("new", "training")}
+        limits = {kind: model.t2_limit(0.95, samples=kind, limit="theory") for kind in ("new", "training")}
         own.append(model.hotelling_t2(rows[:40]))
         new.append(model.hotelling_t2(rows[40:]))
     assert limits["new"] > 1.3 * limits["training"]
@@ -274,10 +274,10 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "an unknown limit": (lambda: FITTED["plain"].t2_limit(limit="F"), "limit = 'F' is unknown. Use 'empirical' or"),
     "other rows": (
-        lambda: FITTED["plain"].t2_limit(rows="old", limit="theory"), "rows = 'old' is unknown. Use 'new' or 'training'"
+        lambda: FITTED["plain"].t2_limit(samples="old", limit="theory"), "samples = 'old' is unknown. Use 'new' or"
     ),
     "too few fitted": (
-        lambda: FEW.t2_limit(rows="training", limit="theory"),
+        lambda: FEW.t2_limit(samples="training", limit="theory"),
         "4 rows were fitted, but .* of 3 axes requires at least 5",
     ),
     "not about the mean": (

@@ -17,11 +17,11 @@ from tests.estimators.stores import stored, unreadable
 
 X = np.random.default_rng(0).standard_normal((60, 24))
 SKETCHES: dict[str, Sketch] = {
-    "gaussian": Gaussian(7, seed=3),
+    "gaussian": Gaussian(7, random_state=3),
     "sparse sign": SparseSign(7, nnz=3),
     "feature hash": FeatureHash(7, n_hashes=2),
     "hash kernel": FeatureHash(7, signed=False),
-    "srht": SRHT(7, seed=1),
+    "srht": SRHT(7, random_state=1),
     "downsample": Downsample((4, 6), (2, 3)),
 }
 sketches = pytest.mark.parametrize("sketch", SKETCHES.values(), ids=SKETCHES)
@@ -117,7 +117,7 @@ def test_the_default_is_a_gaussian_sketch_of_a_hundred_columns_at_most(d: int, t
     [
         ({"n_features": 1}, "q = 2 is over the 1 columns"),
         ({"parameters": {"sketch": {"sketch": "Telepathy"}}}, "'Telepathy' is not a sketch of this version"),
-        ({"parameters": {"sketch": {"sketch": "Gaussian", "q": -2, "seed": 0}}}, "q = -2 is below 1"),
+        ({"parameters": {"sketch": {"sketch": "Gaussian", "q": -2, "random_state": 0}}}, "q = -2 is below 1"),
         ({"parameters": {"sketch": 64}}, "sketch = 64 is not a sketch"),
         ({"parameters": {"sketches": 3}}, "has no parameter 'sketches'"),
     ],

@@ -36,9 +36,9 @@ CASES: dict[str, tuple[Any, Any, Array, Array, Array]] = {
     "given scale, no centre": (False, list(SCALE), X, np.zeros(D), SCALE),
     "both given": (list(CENTRE), SCALE, X, CENTRE, SCALE),
     "deviations about a given centre": (CENTRE, True, X, CENTRE, X.std(axis=0)),
-    "latitudes": (True, bp.rules.CosLatitude(LATITUDES), X, X.mean(axis=0), np.cos(np.deg2rad(LATITUDES)) ** -0.5),
-    "alleles": (True, bp.rules.Patterson(), ALLELES, 2 * SHARES, PATTERSON),
-    "alleles of tetraploids": (True, bp.rules.Patterson(ploidy=4), 2 * ALLELES, 4 * SHARES, PATTERSON),
+    "latitudes": (True, bp.scales.CosLatitude(LATITUDES), X, X.mean(axis=0), np.cos(np.deg2rad(LATITUDES)) ** -0.5),
+    "alleles": (True, bp.scales.Patterson(), ALLELES, 2 * SHARES, PATTERSON),
+    "alleles of tetraploids": (True, bp.scales.Patterson(ploidy=4), 2 * ALLELES, 4 * SHARES, PATTERSON),
 }
 GAUSSIAN = bp.sketches.Gaussian(D)  # as wide as the rows: exact
 MODELS: dict[str, Any] = {
@@ -124,7 +124,7 @@ def test_added_rows_and_merged_models_are_standardized_alike(name: str, case: st
     other = clone(model).set_params(center=CENTRE + 1, scale=False).fit(rows[50:])
     with pytest.raises(ValueError, match="Fit both with the same parameters"):
         bp.merge(parts[0], other)
-    for changed in ({"center": CENTRE + 1, "scale": False}, {"preprocess": bp.rows.L2()}):
+    for changed in ({"center": CENTRE + 1, "scale": False}, {"preprocess": bp.preprocessing.L2()}):
         with pytest.raises(ValueError, match="changed after the fit"):
             clone(model).fit(rows[:50]).set_params(**changed).partial_fit(rows[50:])
 
@@ -156,13 +156,13 @@ def test_frechet_distances_do_not_depend_on_centre_and_scale(case: str) -> None:
     plain = [bp.PCA(K, solver="covariance").fit(part) for part in (rows, rows[:60] + 1.0)]
     np.testing.assert_allclose(frechet_distance(model, other), frechet_distance(*plain), rtol=1e-9)
     with pytest.raises(ValueError, match=r"preprocessed by \(\) and \(L2.*cannot be compared"):
-        frechet_distance(plain[0], bp.PCA(K, preprocess=bp.rows.L2()).fit(X))
+        frechet_distance(plain[0], bp.PCA(K, preprocess=bp.preprocessing.L2()).fit(X))
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_all_components_give_the_rows_back(case: str) -> None:
     center, scale, rows, *_ = CASES[case]
-    model = bp.PCA(center=center, scale=scale, whiten=bp.rules.Whitening(0.3, epsilon=0.1)).fit(rows)
+    model = bp.PCA(center=center, scale=scale, whiten=bp.scales.Whitening(0.3, epsilon=0.1)).fit(rows)
     np.testing.assert_allclose(model.inverse_transform(model.transform(rows)), rows, atol=1e-6)
 
 
@@ -171,11 +171,11 @@ def test_all_components_give_the_rows_back(case: str) -> None:
     [
         ({"center": CENTRE[:4]}, ValueError, "center has 4 numbers, but X has 9 columns"),
         ({"center": np.where(np.arange(D) == 2, np.nan, 0.0)}, ValueError, "center is nan in column 2"),
-        ({"center": CENTRE, "scale": bp.rules.Patterson()}, ValueError, "from the mean, but center is a given vector"),
+        ({"center": CENTRE, "scale": bp.scales.Patterson()}, ValueError, "from the mean, but center is a given vector"),
         ({"scale": np.arange(D)}, ValueError, "scale is 0.0 in column 0"),
-        ({"scale": bp.rules.CosLatitude([0, 1])}, ValueError, "scale has 2 numbers, but X has 9 columns"),
+        ({"scale": bp.scales.CosLatitude([0, 1])}, ValueError, "scale has 2 numbers, but X has 9 columns"),
         ({"scale": CENTRE[:, None]}, TypeError, "a vector of 9 numbers"),
-        ({"whiten": 0.5}, TypeError, r"whiten = 0.5 is a float; True, False or a rule such as bp.rules.Whitening"),
+        ({"whiten": 0.5}, TypeError, r"whiten = 0.5 is a float; True, False or a rule such as bp.scales.Whitening"),
         ({"preprocess": "l2"}, TypeError, "preprocess = 'l2' is not known"),
     ],
 )  # fmt: skip
@@ -189,14 +189,14 @@ def test_invalid_parameters_are_rejected_unread(
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: bp.rules.CosLatitude([0, 91]), ValueError, "from 0 to 91"),
-        (lambda: bp.rules.CosLatitude([[0.0]]), ValueError, r"latitudes of shape \(1, 1\)"),
-        (lambda: bp.rules.Patterson(0), ValueError, "ploidy = 0"),
-        (lambda: bp.rules.Patterson(2.0), TypeError, "ploidy = 2.0 is a float"),
-        (lambda: bp.rules.Whitening(power=-1), ValueError, "power = -1"),
-        (lambda: bp.rules.Whitening(epsilon="0"), TypeError, "epsilon = '0' is a str"),
-        (lambda: bp.rules.Whitening(l2=1), TypeError, "l2 = 1 is an int"),
-        (lambda: bp.PCA(2, scale=bp.rules.Patterson()).fit(X - 9), ValueError, "row 0, column 0 of .* holds -8"),
+        (lambda: bp.scales.CosLatitude([0, 91]), ValueError, "from 0 to 91"),
+        (lambda: bp.scales.CosLatitude([[0.0]]), ValueError, r"latitudes of shape \(1, 1\)"),
+        (lambda: bp.scales.Patterson(0), ValueError, "ploidy = 0"),
+        (lambda: bp.scales.Patterson(2.0), TypeError, "ploidy = 2.0 is a float"),
+        (lambda: bp.scales.Whitening(power=-1), ValueError, "power = -1"),
+        (lambda: bp.scales.Whitening(epsilon="0"), TypeError, "epsilon = '0' is a str"),
+        (lambda: bp.scales.Whitening(l2=1), TypeError, "l2 = 1 is an int"),
+        (lambda: bp.PCA(2, scale=bp.scales.Patterson()).fit(X - 9), ValueError, "row 0, column 0 of .* holds -8"),
     ],
 )
 def test_invalid_rules_are_rejected(make: Any, error: type[Exception], message: str) -> None:
@@ -206,17 +206,17 @@ def test_invalid_rules_are_rejected(make: Any, error: type[Exception], message: 
 
 RULES = [
     True,
-    bp.rules.Whitening(),
-    bp.rules.Whitening(0.25),
-    bp.rules.Whitening(0.5, 0.1),
-    bp.rules.Whitening(0.0, 0.3),
-    bp.rules.Whitening(1, l2=True),
+    bp.scales.Whitening(),
+    bp.scales.Whitening(0.25),
+    bp.scales.Whitening(0.5, 0.1),
+    bp.scales.Whitening(0.0, 0.3),
+    bp.scales.Whitening(1, l2=True),
 ]
 
 
 @pytest.mark.parametrize("whiten", RULES, ids=repr)
 def test_whitening_divides_scores_by_powers_of_the_variances(whiten: Any) -> None:
-    rule = bp.rules.Whitening() if whiten is True else whiten
+    rule = bp.scales.Whitening() if whiten is True else whiten
     plain, model = bp.PCA(K).fit(X), bp.PCA(K, whiten=whiten).fit(X)
     lambdas = plain.explained_variance_
     scores = plain.transform(X) / (lambdas + rule.epsilon * lambdas[0]) ** rule.power
@@ -247,7 +247,7 @@ def test_rows_come_back_from_float32_codes_in_any_unit(unit: float, scale: bool)
 
 @pytest.mark.parametrize("unit", [1e-100, 1e100])
 def test_powers_of_variances_beyond_float64_are_named(unit: float) -> None:
-    for rule in (bp.rules.Whitening(power=2), bp.rules.Whitening(power=2, epsilon=0.1, l2=True)):
+    for rule in (bp.scales.Whitening(power=2), bp.scales.Whitening(power=2, epsilon=0.1, l2=True)):
         model = bp.PCA(K, whiten=rule).fit(X * unit)
         with pytest.raises(ValueError, match=r"powers of variances of .* Divide the data by a constant first"):
             model.transform(X * unit)
@@ -255,7 +255,7 @@ def test_powers_of_variances_beyond_float64_are_named(unit: float) -> None:
 
 def test_scores_along_axes_of_rounding_are_zero_whatever_the_rule() -> None:
     flat = np.hstack([X[:, :3], X[:, :3]])
-    for rule in (True, bp.rules.Whitening(0.3, 1e-3), bp.rules.Whitening(1.0, l2=True)):
+    for rule in (True, bp.scales.Whitening(0.3, 1e-3), bp.scales.Whitening(1.0, l2=True)):
         scores = bp.PCA(6, whiten=rule).fit(flat).transform(flat)
         assert not scores[:, 3:].any()
         assert scores[:, :3].all()
@@ -291,7 +291,7 @@ def test_only_components_can_be_removed(wrong: Any) -> None:
 def test_rows_with_missing_values_remain_so() -> None:
     rows = X.copy()
     rows[3, 1] = np.nan
-    model = bp.PCA(K, nan_policy="omit", center=CENTRE, preprocess=bp.rows.Power()).fit(rows)
+    model = bp.PCA(K, nan_policy="omit", center=CENTRE, preprocess=bp.preprocessing.Power()).fit(rows)
     assert model.n_omitted_ == 1
     assert np.isnan(model.remove_components(rows, 0)[3]).all()
     with pytest.raises(bp.errors.NonFiniteError, match=r"1 NaN or infinite value in 1 row .* in row 3, column 1"):
@@ -299,7 +299,7 @@ def test_rows_with_missing_values_remain_so() -> None:
 
 
 def test_a_fit_of_given_values_takes_one_read_and_the_planned_memory() -> None:
-    model = bp.PCA(K, solver="covariance", center=CENTRE, scale=SCALE, preprocess=bp.rows.Power())
+    model = bp.PCA(K, solver="covariance", center=CENTRE, scale=SCALE, preprocess=bp.preprocessing.Power())
     many = np.tile(X, (50, 1))  # whose blocks take more than the solve
     plan = model.plan(open_in_memory(many))
     assert plan.passes == model.fit(open_in_memory(many)).provenance_.reads == 1

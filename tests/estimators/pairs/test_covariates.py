@@ -111,7 +111,7 @@ def test_sparse_rows_missing_values_preprocessing_and_units() -> None:
     assert np.isnan(scores[[3, 7]]).all()
     same_scores(scores[kept], bp.PCA(K).fit(residuals(X[kept], Z[kept])).transform(residuals(X[kept], Z[kept])))
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    model = bp.PCA(K, preprocess=bp.rows.L2()).partial_fit(csr_array(X[:70]), covariates=Z[:70])
+    model = bp.PCA(K, preprocess=bp.preprocessing.L2()).partial_fit(csr_array(X[:70]), covariates=Z[:70])
     model.partial_fit(X[70:], covariates=Z[70:])
     left = residuals(unit, Z)
     same_scores(model.transform(csr_array(X), covariates=Z), bp.PCA(K).fit(left).transform(left))
@@ -201,7 +201,9 @@ def test_what_covariates_leave_of_two_sides_says_how_well_it_is_known() -> None:
     determined = np.column_stack([Y2, Z @ [2.0, -1.0] + 4])  # a column of which nothing is left is constant
     model = bp.PLSSVD(2).fit(X2, determined, covariates=Z)
     assert abs(model.y_weights_[4]).max() == 0
-    preprocessed = bp.CCA(2, preprocess=bp.rows.L2(), preprocess_y=bp.rows.L2()).fit(X2, Y2, covariates=Z)
+    preprocessed = bp.CCA(2, preprocess=bp.preprocessing.L2(), preprocess_y=bp.preprocessing.L2()).fit(
+        X2, Y2, covariates=Z
+    )
     x, y = (residuals(A / np.linalg.norm(A, axis=1, keepdims=True), Z) for A in (X2, Y2))
     truth = bp.CCA(2).fit(x, y)
     same_scores(preprocessed.transform(X2, covariates=Z), truth.transform(x), 1e-6)

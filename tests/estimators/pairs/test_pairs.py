@@ -364,7 +364,7 @@ def test_new_rows_of_y_are_cut_as_those_of_the_fit(tmp_path: Path) -> None:
 
 @every
 def test_preprocessing_sparse_rows_and_missing_values_of_each_side(name: str) -> None:
-    make, steps = MODELS[name], [bp.rows.L2()]
+    make, steps = MODELS[name], [bp.preprocessing.L2()]
     unit = X / np.linalg.norm(X, axis=1, keepdims=True)
     model, plain = make().set_params(preprocess=steps).fit(X, Y), make().fit(unit, Y)
     np.testing.assert_allclose(model.transform(X), plain.transform(unit), atol=1e-8)
@@ -417,8 +417,8 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
         (lambda: bp.CCA(5).fit(X, Y), ValueError, "n_components = 5, but X has 6 columns and Y 4: at most 4"),
         (lambda: bp.PLSSVD(0).fit(X, Y), ValueError, "n_components = 0"),
         (lambda: bp.CCA(1, scale="patterson").fit(X, Y), TypeError, "scale = 'patterson' is a str; True or False"),
-        (lambda: bp.Ridge(-1.0).fit(X, Y), ValueError, "alphas = -1.0; a number of at least 0"),
-        (lambda: bp.Ridge([]).fit(X, Y), ValueError, r"alphas = \[\]"),
+        (lambda: bp.Ridge(-1.0).fit(X, Y), ValueError, "alpha = -1.0; a number of at least 0"),
+        (lambda: bp.Ridge([]).fit(X, Y), ValueError, r"alpha = \[\]"),
         (lambda: bp.Ridge(fit_intercept="no").fit(X, Y), TypeError, "fit_intercept = 'no' is a str; True or False"),
         (lambda: bp.Ridge([1, 2], cv=30).fit(X, Y), ValueError, r"cv = 30 is outside \[2, 20\]; a number of folds"),
         (lambda: by_group(GROUPS[1:]), ValueError, "there are 119 groups for 120 rows"),

@@ -43,14 +43,16 @@ LINEAR: dict[str, Callable[[], Any]] = {
     ).fit(X),
     "scaled columns": lambda: bp.ScoredPCA(estimator=bp.PCA(2, scale=True, whiten=True)).fit(X, X[:, 0]),
 }
-COUNTS_FIRST = [bp.rows.NormalizeTotal(), bp.rows.Log1p()]
+COUNTS_FIRST = [bp.preprocessing.NormalizeTotal(), bp.preprocessing.Log1p()]
 CURVED: dict[str, Callable[[], Any]] = {
-    "of unit length": lambda: bp.PCA(2, preprocess=bp.rows.L2()).fit(X),
-    "roots of unit length": lambda: bp.PCA(2, preprocess=[bp.rows.Power(0.3), bp.rows.L2("keep")]).fit(X),
+    "of unit length": lambda: bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(X),
+    "roots of unit length": lambda: bp.PCA(
+        2, preprocess=[bp.preprocessing.Power(0.3), bp.preprocessing.L2("keep")]
+    ).fit(X),
     "logarithms of counts": lambda: bp.PCA(2, preprocess=COUNTS_FIRST).fit(np.abs(X)),
-    "clipped deviations": lambda: bp.PCA(2, preprocess=[bp.rows.Standardize(1.0)]).fit(X * [1, 1, 1, 1, 1, 0]),
-    "deviations": lambda: bp.PCA(2, preprocess=[bp.rows.L2(), bp.rows.Standardize()]).fit(X),
-    "scores of unit length": lambda: bp.PCA(2, whiten=bp.rules.Whitening(l2=True)).fit(X),
+    "clipped deviations": lambda: bp.PCA(2, preprocess=[bp.preprocessing.Standardize(1.0)]).fit(X * [1, 1, 1, 1, 1, 0]),
+    "deviations": lambda: bp.PCA(2, preprocess=[bp.preprocessing.L2(), bp.preprocessing.Standardize()]).fit(X),
+    "scores of unit length": lambda: bp.PCA(2, whiten=bp.scales.Whitening(l2=True)).fit(X),
     **{name: made for name, made in LINEAR.items() if name in ("PCA of values", "CorrespondenceAnalysis")},
 }
 LINEAR = {name: made for name, made in LINEAR.items() if name not in CURVED}

@@ -47,8 +47,8 @@ READS_TWICE: dict[str, tuple[Any, int]] = {
     "landmarks": (bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=20), 600),
     "kernel krylov": (bp.KernelPCA(2, kernel="rbf", solver="krylov"), 600),
     "scored": (bp.ScoredPCA(2, n_features_to_select=5), 600),
-    "scored, preprocessed": (bp.ScoredPCA(2, n_features_to_select=5, preprocess=bp.rows.L2()), 600),
-    "scored folds": (bp.ScoredPCA(2, n_features_to_select="cv", preprocess=bp.rows.L2()), 600),
+    "scored, preprocessed": (bp.ScoredPCA(2, n_features_to_select=5, preprocess=bp.preprocessing.L2()), 600),
+    "scored folds": (bp.ScoredPCA(2, n_features_to_select="cv", preprocess=bp.preprocessing.L2()), 600),
 }
 
 

@@ -321,14 +321,14 @@ def test_rows_that_do_not_count_decide_on_no_column(case: str, holds: str, times
 
 def test_batches_and_merged_models_agree_on_the_grid_and_its_land() -> None:
     def model() -> Any:
-        return bp.PCA(2, scale=bp.rules.CosLatitude("lat"), solver="covariance")
+        return bp.PCA(2, scale=bp.scales.CosLatitude("lat"), solver="covariance")
 
     whole = model().fit(ONE)
     grown = model().partial_fit(ONE[:7]).partial_fit(ONE[7:8].chunk())
     with pytest.warns(UserWarning, match="X does not have valid feature names"):
         grown.partial_fit(VALUES[8:, 0].reshape(T - 8, -1))
     merged = bp.merge(model().fit(ONE[:9]), model().fit(ONE[9:]))
-    given = bp.PCA(2, scale=bp.rules.CosLatitude(np.repeat(ONE.lat.values, LON)), solver="covariance").fit(ONE)
+    given = bp.PCA(2, scale=bp.scales.CosLatitude(np.repeat(ONE.lat.values, LON)), solver="covariance").fit(ONE)
     for one in (grown, merged, given):
         np.testing.assert_allclose(one.explained_variance_, whole.explained_variance_, rtol=1e-9)
         np.testing.assert_allclose(one.to_xarray().components, whole.to_xarray().components, atol=1e-9)
@@ -423,12 +423,12 @@ BAD: dict[str, tuple[Callable[[], Any], str]] = {
     "a scale of times": (lambda: bp.PCA(2, scale=ONE.std("lat")).fit(ONE), r"scale has the dimensions time = "),
     "a feature dimension mean": (lambda: bp.PCA(1).fit(ONE.rename(lat="mean")).to_xarray(), "which is a variable of"),
     "a pattern too": (lambda: bp.open(ONE, sample_dims="time", columns=[0]), r"a missing value or fill=None were"),
-    "no such latitude": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("latitude")).fit(ONE),
+    "no such latitude": (lambda: bp.PCA(2, scale=bp.scales.CosLatitude("latitude")).fit(ONE),
         r"coordinate 'latitude', but the features of X have 'lat'"),
-    "values of a coordinate": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude(ONE.lat)).fit(ONE),
-        r"'lat' has [0-9]+: name the coordinate, bp.rules.CosLatitude\('lat'\), or give a DataArray along 'lat'"),
-    "no grid": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("lat")).fit(FLAT), r"but X is not a DataArray"),
-    "latitudes in words": (lambda: bp.PCA(2, scale=bp.rules.CosLatitude("basin")).fit(ONE), "has object, not"),
+    "values of a coordinate": (lambda: bp.PCA(2, scale=bp.scales.CosLatitude(ONE.lat)).fit(ONE),
+        r"'lat' has [0-9]+: name the coordinate, bp.scales.CosLatitude\('lat'\), or give a DataArray along 'lat'"),
+    "no grid": (lambda: bp.PCA(2, scale=bp.scales.CosLatitude("lat")).fit(FLAT), r"but X is not a DataArray"),
+    "latitudes in words": (lambda: bp.PCA(2, scale=bp.scales.CosLatitude("basin")).fit(ONE), "has object, not"),
     "other components": (lambda: MODEL.inverse_transform(MODEL.transform(ONE)[:, ::-1]), r"of the components \[1, 0\]"),
     "a feature dimension component": (lambda: bp.PCA(1).fit(MODEL.transform(ONE)).to_xarray(), "Rename it before the"),
     "a dimension component": (lambda: bp.PCA(2).fit_transform(ONE.rename(time="component")), r"Rename it"),
@@ -468,7 +468,7 @@ def test_patterns_and_scores_with_weights_are_those_of_xeofs_on_sea_surface_temp
     field = xr.open_dataset(path)["sst"].astype("f8")
     field = field.assign_coords(latitude=field.latitude.astype("f8"))  # xeofs weights in the precision of latitudes
     theirs = xeofs.EOF(n_modes=5, use_coslat=True, solver="full").fit(field, dim="time")
-    ours = bp.PCA(5, scale=bp.rules.CosLatitude("latitude")).fit(field)
+    ours = bp.PCA(5, scale=bp.scales.CosLatitude("latitude")).fit(field)
     np.testing.assert_allclose(ours.explained_variance_, theirs.explained_variance(), rtol=1e-6)
     np.testing.assert_allclose(ours.explained_variance_ratio_, theirs.explained_variance_ratio(), rtol=1e-6)
     patterns, scores = (

@@ -18,7 +18,7 @@ from tests.estimators.stores import unreadable
 N, D = 90, 6
 X = np.random.default_rng(0).standard_normal((N, D)) + 1.0
 Y = np.arange(N) % 3
-ROOTS = bp.rows.Power(0.5).apply(X, "")
+ROOTS = bp.preprocessing.Power(0.5).apply(X, "")
 LAZY = da.from_array(X, chunks=(20, D))
 
 
@@ -28,16 +28,16 @@ def test_rows_of_zeros_are_rejected_by_absolute_number() -> None:
     lazy = da.from_array(rows, chunks=(20, D))
     for given in (rows, lazy):
         with pytest.raises(ValueError, match=r"of the rows in .*, which are zeros: (47|80|47, 80)\. .*zero_rows"):
-            bp.PCA(2, preprocess=bp.rows.L2()).fit(given)
-    model = bp.PCA(2, preprocess=bp.rows.L2(zero_rows="keep")).fit(lazy)
+            bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(given)
+    model = bp.PCA(2, preprocess=bp.preprocessing.L2(zero_rows="keep")).fit(lazy)
     np.testing.assert_allclose(model.transform(rows)[47], -model.mean_ @ model.components_.T, atol=1e-12)
     with pytest.raises(ValueError, match=r"2 of the rows in .*, which are zeros: 47, 80"):
-        bp.PCA(2, preprocess=bp.rows.L2()).fit(X).transform(rows)
+        bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(X).transform(rows)
 
 
 @pytest.mark.parametrize("loaded", [False, True])
 def test_a_preprocessing_that_was_not_fitted_is_rejected(loaded: bool, tmp_path: Path) -> None:
-    model = bp.PCA(2, preprocess=bp.rows.L2()).fit(X)
+    model = bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(X)
     if loaded:
         model.save(tmp_path / "model.zarr")
         model = bp.load(tmp_path / "model.zarr")
@@ -47,18 +47,20 @@ def test_a_preprocessing_that_was_not_fitted_is_rejected(loaded: bool, tmp_path:
     for use in (*uses, model.linear_map, lambda: bp.RotatedPCA.of(model)):
         with pytest.raises(ValueError, match=r"preprocess = None was set after a fit with \[L2\("):
             use()
-    np.testing.assert_array_equal(model.set_params(preprocess=bp.rows.L2()).transform(X), scores)
+    np.testing.assert_array_equal(model.set_params(preprocess=bp.preprocessing.L2()).transform(X), scores)
 
 
 def test_added_rows_of_zeros_are_rejected_at_once_and_change_nothing() -> None:
     rows = X[:4].copy()
     rows[2] = 0
-    model = bp.PCA(2, preprocess=bp.rows.L2()).partial_fit(X)
+    model = bp.PCA(2, preprocess=bp.preprocessing.L2()).partial_fit(X)
     for added in (rows, da.from_array(rows)):
         with pytest.raises(ValueError, match=r"1 of the rows in .*, which are zeros: 2\."):
             model.partial_fit(added)
     assert model.partial_fit(X[:4]).n_samples_ == N + 4
-    np.testing.assert_allclose(model.mean_, bp.PCA(2, preprocess=bp.rows.L2()).fit(np.vstack([X, X[:4]])).mean_)
+    np.testing.assert_allclose(
+        model.mean_, bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(np.vstack([X, X[:4]])).mean_
+    )
 
 
 @pytest.mark.parametrize(
@@ -82,7 +84,7 @@ def test_kernels_of_other_things_than_vectors_reject_it(kernel: Any) -> None:
     given = np.eye(5) if kernel == "precomputed" else ["abca", "bcab", "aabb", "cacb"]
     model = bp.KernelPCA(2, kernel=kernel)
     model.fit(given)
-    for call in (model.set_params(preprocess=bp.rows.L2()).fit, model.plan, model.transform):
+    for call in (model.set_params(preprocess=bp.preprocessing.L2()).fit, model.plan, model.transform):
         with pytest.raises(ValueError, match=r"preprocess = L2\(.*\) requires rows that are vectors"):
             call(given)
 
@@ -94,27 +96,27 @@ def test_landmarks_are_preprocessed_like_rows(sampling: Any) -> None:
         return model.fit(rows)
 
     own = ROOTS[:12] if isinstance(sampling, np.ndarray) and sampling.ndim == 2 else sampling
-    found = fitted(LAZY, sampling, preprocess=bp.rows.Power()).transform(X)
+    found = fitted(LAZY, sampling, preprocess=bp.preprocessing.Power()).transform(X)
     expected = fitted(da.from_array(ROOTS, chunks=(20, D)), own).transform(ROOTS)
     np.testing.assert_allclose(np.abs(found), np.abs(expected), atol=1e-6)
 
 
 def test_readers_beside_fits_preprocess_once() -> None:
-    model, plain = bp.PCA(2, preprocess=bp.rows.Power()).fit(X), bp.PCA(2).fit(ROOTS)
+    model, plain = bp.PCA(2, preprocess=bp.preprocessing.Power()).fit(X), bp.PCA(2).fit(ROOTS)
     found, expected = reconstruction_error(model, X), reconstruction_error(plain, ROOTS)
     np.testing.assert_allclose(found.relative, expected.relative, rtol=1e-9)
-    found = bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(1, preprocess=bp.rows.Power()))
+    found = bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(1, preprocess=bp.preprocessing.Power()))
     expected = bp.roweis_map(ROOTS, Y, 3, model=bp.RoweisDiscriminantAnalysis(1))
     np.testing.assert_array_equal(found.errors(X, Y), expected.errors(ROOTS, Y))
 
 
 def test_an_inner_estimator_preprocesses_its_columns() -> None:
-    inner = bp.PCA(2, preprocess=bp.rows.L2())
-    model = bp.ScoredPCA(n_features_to_select=3, estimator=inner, preprocess=bp.rows.Power()).fit(X, Y)
+    inner = bp.PCA(2, preprocess=bp.preprocessing.L2())
+    model = bp.ScoredPCA(n_features_to_select=3, estimator=inner, preprocess=bp.preprocessing.Power()).fit(X, Y)
     columns = ROOTS[:, model.selected_]
     np.testing.assert_allclose(
         np.abs(model.transform(X)),
-        np.abs(bp.PCA(2, preprocess=bp.rows.L2()).fit(columns).transform(columns)),
+        np.abs(bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(columns).transform(columns)),
         atol=1e-9,
     )
     with pytest.raises(ValueError, match="Fit both with the same parameters"):
@@ -122,17 +124,17 @@ def test_an_inner_estimator_preprocesses_its_columns() -> None:
 
 
 def test_a_checkpoint_of_other_preprocessing_is_rejected(tmp_path: Any) -> None:
-    bp.PCA(2, preprocess=bp.rows.Power(0.5)).fit(LAZY, checkpoint=tmp_path / "c")
+    bp.PCA(2, preprocess=bp.preprocessing.Power(0.5)).fit(LAZY, checkpoint=tmp_path / "c")
     with pytest.raises(bp.errors.CheckpointError):
-        bp.PCA(2, preprocess=bp.rows.Power(0.25)).fit(LAZY, checkpoint=tmp_path / "c")
+        bp.PCA(2, preprocess=bp.preprocessing.Power(0.25)).fit(LAZY, checkpoint=tmp_path / "c")
     with pytest.raises(bp.errors.CheckpointError):
-        bp.PCA(2, preprocess=bp.rows.Power(0.5), center=np.ones(D)).fit(LAZY, checkpoint=tmp_path / "c")
+        bp.PCA(2, preprocess=bp.preprocessing.Power(0.5), center=np.ones(D)).fit(LAZY, checkpoint=tmp_path / "c")
 
 
 COUNTS = np.random.default_rng(1).poisson(np.outer(np.arange(N) % 7, np.arange(1.0, D + 1))).astype("f4")  # some zero
 TOTALS = COUNTS.sum(axis=1, dtype="f8")
 MEDIAN = float(np.median(TOTALS[TOTALS > 0]))
-MEDIAN_FIRST = [bp.rows.NormalizeTotal(), bp.rows.Log1p()]
+MEDIAN_FIRST = [bp.preprocessing.NormalizeTotal(), bp.preprocessing.Log1p()]
 
 
 def normalised(target: float) -> Any:
@@ -162,9 +164,9 @@ def test_the_median_of_the_sums_takes_one_more_read_and_belongs_to_the_model(for
     assert plan.passes == 2
     assert any("one more read finds the sums of the rows" in note for note in plan.notes)
     scores = np.asarray(model.fit(rows).transform(rows))
-    assert model.preprocess_ == (bp.rows.NormalizeTotal(MEDIAN), bp.rows.Log1p())
+    assert model.preprocess_ == (bp.preprocessing.NormalizeTotal(MEDIAN), bp.preprocessing.Log1p())
     assert model.provenance_.reads == 2
-    assert bp.PCA(2, preprocess=[bp.rows.NormalizeTotal(5.0), bp.rows.Log1p()]).plan(rows).passes == 1
+    assert bp.PCA(2, preprocess=[bp.preprocessing.NormalizeTotal(5.0), bp.preprocessing.Log1p()]).plan(rows).passes == 1
     np.testing.assert_allclose(np.abs(scores), np.abs(expected.transform(normalised(MEDIAN))), rtol=0, atol=2e-5)
     model.save(tmp_path / "m.zarr")
     loaded = bp.load(tmp_path / "m.zarr")
@@ -179,8 +181,8 @@ def test_a_weighted_row_counts_as_often_for_the_median() -> None:
     weights = np.arange(N) % 4
     model = bp.PCA(2, preprocess=MEDIAN_FIRST).fit(COUNTS, sample_weight=weights)
     repeated = np.repeat(TOTALS, weights)
-    assert model.preprocess_[0] == bp.rows.NormalizeTotal(float(np.median(repeated[repeated > 0])))
-    assert model.preprocess_[0] != bp.rows.NormalizeTotal(MEDIAN)
+    assert model.preprocess_[0] == bp.preprocessing.NormalizeTotal(float(np.median(repeated[repeated > 0])))
+    assert model.preprocess_[0] != bp.preprocessing.NormalizeTotal(MEDIAN)
 
 
 def test_added_rows_are_mapped_by_the_median_of_the_fit_and_models_of_two_medians_do_not_mix(tmp_path: Path) -> None:
@@ -217,7 +219,7 @@ def test_the_median_of_any_number_of_rows_takes_bounded_memory(monkeypatch: pyte
     bp.PCA(2, preprocess=MEDIAN_FIRST).fit(rows[1:])
 
 
-@pytest.mark.parametrize("first", [MEDIAN_FIRST, bp.rows.Standardize(), bp.rows.PearsonResiduals()])
+@pytest.mark.parametrize("first", [MEDIAN_FIRST, bp.preprocessing.Standardize(), bp.preprocessing.PearsonResiduals()])
 def test_what_no_read_finds_is_rejected_before_a_read_and_by_the_plan(first: Any) -> None:
     rows = unreadable(*COUNTS.shape)
     for model, beside in (
@@ -257,7 +259,7 @@ def test_standardised_and_clipped_rows_stay_sparse_and_belong_to_the_model(form:
     rows, most = FORMS[form](tmp_path), 1.5
     expected = standardised(most)
     assert (np.abs(expected) == most).mean() > 0.05
-    model = bp.PCA(3, preprocess=[*MEDIAN_FIRST, bp.rows.Standardize(most)])
+    model = bp.PCA(3, preprocess=[*MEDIAN_FIRST, bp.preprocessing.Standardize(most)])
     assert model.plan(rows).passes == 3
     assert sum("one more read" in note for note in model.plan(rows).notes) == 2
     scores = np.asarray(model.fit(rows).transform(rows))
@@ -268,7 +270,7 @@ def test_standardised_and_clipped_rows_stay_sparse_and_belong_to_the_model(form:
     np.testing.assert_array_equal(np.asarray(bp.load(tmp_path / "m.zarr").transform(rows)), scores)
     assert bp.load(tmp_path / "m.zarr").preprocess_ == model.preprocess_
     weighted = model.fit(rows, sample_weight=np.full(N, 2.0)).preprocess_[2]
-    twice = bp.PCA(3, preprocess=[*MEDIAN_FIRST, bp.rows.Standardize(most)]).fit(np.repeat(COUNTS, 2, axis=0))
+    twice = bp.PCA(3, preprocess=[*MEDIAN_FIRST, bp.preprocessing.Standardize(most)]).fit(np.repeat(COUNTS, 2, axis=0))
     np.testing.assert_allclose(weighted.scale, twice.preprocess_[2].scale, rtol=1e-6)
 
 
@@ -278,7 +280,7 @@ def test_scales_are_learned_from_columns_however_far_from_zero(form: Any, offset
     rows = (X * np.arange(1, D + 1) + offset).astype(dtype)
     rows[::3, 0], rows[:, 1] = 0, offset + 0.1  # many zeros; constant
     wide = rows.astype("f8")
-    model = bp.PCA(D, preprocess=bp.rows.Standardize()).fit(form(rows))
+    model = bp.PCA(D, preprocess=bp.preprocessing.Standardize()).fit(form(rows))
     deviations = (wide - wide[0]).std(axis=0, ddof=1)
     np.testing.assert_allclose(model.preprocess_[0].scale, deviations, rtol=1e-13)
     deviations[deviations == 0] = 1
@@ -293,7 +295,7 @@ def test_sparse_columns_whose_scale_is_lost_to_their_mean_are_rejected() -> None
     rows[:1000, 1] = 0  # so that not all rows store it, but their weight is next to nothing
     weights = np.where(rows[:, 1] == 0, 1e-12, 1.0)
     with pytest.raises(ValueError, match="column 1 of the sparse rows varies little compared with its mean"):
-        bp.PCA(1, preprocess=bp.rows.Standardize()).fit(csr_array(rows), sample_weight=weights)
+        bp.PCA(1, preprocess=bp.preprocessing.Standardize()).fit(csr_array(rows), sample_weight=weights)
 
 
 def residuals_of(rows: Any, theta: float = 100.0) -> Any:
@@ -307,7 +309,7 @@ def residuals_of(rows: Any, theta: float = 100.0) -> Any:
 @pytest.mark.parametrize("form", FORMS)
 def test_pearson_residuals_take_one_more_read_and_score_new_rows_the_next_day(form: str, tmp_path: Path) -> None:
     rows, expected = FORMS[form](tmp_path), residuals_of(COUNTS)
-    model = bp.PCA(3, preprocess=bp.rows.PearsonResiduals())
+    model = bp.PCA(3, preprocess=bp.preprocessing.PearsonResiduals())
     assert model.plan(rows).passes == 2
     assert any("one more read finds the shares of the columns" in note for note in model.plan(rows).notes)
     scores, plain = np.asarray(model.fit(rows).transform(rows)), bp.PCA(3).fit(expected)
@@ -328,7 +330,7 @@ def test_pearson_residuals_are_those_of_scanpy() -> None:
         cells = anndata.AnnData(csr_matrix(COUNTS[TOTALS > 0]))
         with warnings.catch_warnings(action="ignore"):  # of what scanpy is built on
             scanpy.experimental.pp.normalize_pearson_residuals(cells, theta=theta)
-        model = bp.PCA(3, preprocess=bp.rows.PearsonResiduals(theta)).fit(csr_array(COUNTS[TOTALS > 0]))
+        model = bp.PCA(3, preprocess=bp.preprocessing.PearsonResiduals(theta)).fit(csr_array(COUNTS[TOTALS > 0]))
         expected = bp.PCA(3).fit(np.asarray(cells.X)).explained_variance_
         np.testing.assert_allclose(model.explained_variance_, expected, rtol=1e-5)
 
@@ -341,7 +343,7 @@ def test_clipping_is_that_of_scanpy() -> None:
         scanpy.pp.normalize_total(cells)
         scanpy.pp.log1p(cells)
         scaled = np.asarray(scanpy.pp.scale(cells, max_value=1.5, copy=True).X)
-    model = bp.PCA(3, preprocess=[*MEDIAN_FIRST, bp.rows.Standardize(1.5)]).fit(csr_array(counts))
+    model = bp.PCA(3, preprocess=[*MEDIAN_FIRST, bp.preprocessing.Standardize(1.5)]).fit(csr_array(counts))
     found = model.transform(counts)
     np.testing.assert_allclose(np.abs(found), np.abs(bp.PCA(3).fit(scaled).transform(scaled)), rtol=0, atol=5e-5)
 
@@ -363,7 +365,7 @@ FITS: dict[str, Any] = {
 
 @pytest.mark.parametrize("name", FITS)
 def test_every_fit_finds_the_median_in_one_more_read(name: str) -> None:
-    given = FITS[name]([bp.rows.NormalizeTotal(MEDIAN), bp.rows.Log1p()])
+    given = FITS[name]([bp.preprocessing.NormalizeTotal(MEDIAN), bp.preprocessing.Log1p()])
     found = FITS[name](MEDIAN_FIRST)
     assert found.preprocess_ == given.preprocess_
     assert found.provenance_.reads == given.provenance_.reads + 1

@@ -32,7 +32,7 @@ MODELS: dict[str, dict[str, Any]] = {
 }
 APPROXIMATE: dict[str, dict[str, Any]] = {
     "default sketch": {"n_components": 2},
-    "nystrom": {"n_components": 2, "sketch": sketches.SparseSign(4, nnz=2, seed=5), "whiten": True},
+    "nystrom": {"n_components": 2, "sketch": sketches.SparseSign(4, nnz=2, random_state=5), "whiten": True},
     "scaled": {"n_components": 2, "sketch": sketches.FeatureHash(4, signed=False), "scale": True, "center": False},
     "tutorial": {"n_components": 2, "sketch": sketches.Downsample((2, 3), (2, 2)), "approximation": "tutorial"},
     "ritz": {"n_components": 0.5, "sketch": sketches.SRHT(4), "approximation": "ritz"},

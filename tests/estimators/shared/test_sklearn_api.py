@@ -148,10 +148,10 @@ def test_grid_search_finds_the_number_of_components_by_likelihood() -> None:
 def test_grid_search_compares_preprocessing_and_whitening() -> None:
     labels = np.arange(60) % 2
     rows = np.where(labels == 1, 30.0, 0.3)[:, None] * (X + np.where(labels == 1, 3.0, -3.0)[:, None])
-    steps = [None, bp.rows.Power(), bp.rows.L2(), [bp.rows.Power(), bp.rows.L2()]]
+    steps = [None, bp.preprocessing.Power(), bp.preprocessing.L2(), [bp.preprocessing.Power(), bp.preprocessing.L2()]]
     grid = {
         "pca__preprocess": steps,
-        "pca__whiten": [False, bp.rules.Whitening(0.25)],
+        "pca__whiten": [False, bp.scales.Whitening(0.25)],
         "pca__center": [True, np.ones(5)],
     }
     search = GridSearchCV(make_pipeline(PCA(2), NearestCentroid()), grid, cv=3, error_score="raise").fit(rows, labels)

@@ -189,7 +189,7 @@ def test_small_batches_are_multiplied_together_and_merged_saved_and_counted_as_o
 
 @growing
 def test_rows_are_not_added_to_sums_of_rows_that_were_preprocessed_in_another_way(name: str) -> None:
-    model = grown(name).set_params(preprocess=bp.rows.L2())
+    model = grown(name).set_params(preprocess=bp.preprocessing.L2())
     with pytest.raises(ValueError, match=r"preprocess, nan_policy, center or scale was changed after the fit"):
         model.partial_fit(X[:30], Y[:30])
     assert model.set_params(preprocess=None).n_samples_ == 90

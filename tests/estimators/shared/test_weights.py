@@ -31,7 +31,7 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "covariance, scaled, about zero": (lambda: bp.PCA(4, solver="covariance", scale=True, center=False), None),
     "dot": (lambda: bp.PCA(4, solver="dot"), None),
     "dot, scaled, about zero": (lambda: bp.PCA(4, solver="dot", scale=True, center=False), None),
-    "dot, preprocessed": (lambda: bp.PCA(4, solver="dot", preprocess=bp.rows.L2()), None),
+    "dot, preprocessed": (lambda: bp.PCA(4, solver="dot", preprocess=bp.preprocessing.L2()), None),
     "krylov": (lambda: bp.PCA(2, solver="krylov", scale=True, tol=1e-9), None),
     "krylov about zero": (lambda: bp.PCA(2, solver="krylov", center=False, tol=1e-9), None),
     "share": (lambda: bp.PCA(0.8), None),

@@ -36,14 +36,14 @@ NEW = np.abs(_rng.standard_normal((9, D)) + 3)
 Y = np.argmax(X[:, :3] + _rng.standard_normal((N, 3)), axis=1)
 REAL = X[:, :2] @ _rng.standard_normal((2, 2)) + _rng.standard_normal((N, 2))
 NAMES = np.array(["low", "middle", "high"])
-SKETCH = bp.sketches.Gaussian(5, seed=1)
+SKETCH = bp.sketches.Gaussian(5, random_state=1)
 LANDMARKS: dict[str, Any] = {"kernel": RBF(0.2), "n_landmarks": 20, "random_state": 0}
 
 MODELS: dict[str, Callable[[], Any]] = {  # one of each class
     "PCA": lambda: bp.PCA(K, solver="covariance", scale=True).fit(X),
     "ApproximatePCA": lambda: bp.ApproximatePCA(K, SKETCH).fit(X),
     "RotatedPCA": lambda: bp.RotatedPCA(estimator=bp.PCA(K, solver="covariance")).fit(X),
-    "SketchTransformer": lambda: bp.SketchTransformer(bp.sketches.SRHT(4, seed=2)).fit(X),
+    "SketchTransformer": lambda: bp.SketchTransformer(bp.sketches.SRHT(4, random_state=2)).fit(X),
     "KernelPCA": lambda: bp.KernelPCA(K, kernel=2 * normalized(Polynomial(2)) + ChiSquare(), solver="dense").fit(X),
     "ApproximateKernelPCA": lambda: bp.ApproximateKernelPCA(K, kernel=RBF(0.2), sketch=SKETCH, random_state=0).fit(X),
     "NystromKernelPCA": lambda: bp.NystromKernelPCA(K, **LANDMARKS).fit(X),
@@ -64,7 +64,7 @@ MODELS: dict[str, Callable[[], Any]] = {  # one of each class
     "ContrastivePCA": lambda: bp.ContrastivePCA(K, alpha=(0.5, 2.0)).fit(X, Y),
     "GeneralizedPCA": lambda: bp.GeneralizedPCA(K, metric=np.diag(np.arange(1.0, D + 1))).fit(X),
     "CorrespondenceAnalysis": lambda: bp.CorrespondenceAnalysis(K).fit(X),
-    "Ridge": lambda: bp.Ridge(alphas=(0.1, 1.0)).fit(X, REAL),
+    "Ridge": lambda: bp.Ridge(alpha=(0.1, 1.0)).fit(X, REAL),
 }
 
 LABELS: dict[str, Any] = {  # of the rows that are added

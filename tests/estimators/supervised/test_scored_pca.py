@@ -145,7 +145,7 @@ def test_cross_validation_finds_the_features_that_matter_in_one_further_read(
 @pytest.mark.parametrize("n_components", [2, 0.7, None])
 def test_the_explained_share_is_that_of_regression_on_the_components_of_the_other_folds(n_components: Any) -> None:
     rows, y = alone([2, 5, 9]), np.linspace(-3e-3, 3e-3, N)  # shares do not depend on the unit
-    model = ScoredPCA(n_components, n_features_to_select="cv", folds=3, random_state=4).fit(rows, y)
+    model = ScoredPCA(n_components, n_features_to_select="cv", cv=3, random_state=4).fit(rows, y)
     assert min(model.cv_scores_) == (2 if n_components == 2 else 1)  # no fewer features than components
     from bigpca.seeds import integers
 
@@ -193,7 +193,7 @@ REJECTED: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
     ({"n_features_to_select": D + 1}, Y, ValueError, "n_features_to_select = 13"),
     ({"n_features_to_select": 1.0}, Y, ValueError, "n_features_to_select = 1.0"),
     ({"n_features_to_select": True}, Y, ValueError, "n_features_to_select = True"),
-    ({"folds": 1, "n_features_to_select": "cv"}, Y, ValueError, "folds = 1 is outside"),
+    ({"cv": 1, "n_features_to_select": "cv"}, Y, ValueError, "cv = 1 is outside"),
     ({"estimator": "PCA"}, Y, TypeError, "an estimator of bigpca was expected"),
     ({}, None, ValueError, "requires y to be passed"),
     ({}, Y[:-1], ValueError, "240"),
@@ -263,7 +263,7 @@ def test_a_fit_stopped_in_any_part_continues_to_the_same_bits(
 ) -> None:
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     given = stored(tmp_path, X, (20, D))
-    model = ScoredPCA(n_features_to_select="cv", folds=2, estimator=bp.PCA(2, solver="covariance"))
+    model = ScoredPCA(n_features_to_select="cv", cv=2, estimator=bp.PCA(2, solver="covariance"))
     written: list[str] = []
     most = 1000
 

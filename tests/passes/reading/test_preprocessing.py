@@ -23,18 +23,18 @@ def residuals(x: Any, theta: float, clip: float) -> Any:
 
 
 EXPECTED: dict[RowPreprocessor, Any] = {
-    bp.rows.L2(): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
-    bp.rows.L2(zero_rows="keep"): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
-    bp.rows.Power(): lambda x: np.sign(x) * np.sqrt(np.abs(x)),
-    bp.rows.Power(0.3): lambda x: np.sign(x) * np.abs(x) ** 0.3,
-    bp.rows.NormalizeTotal(1e4): lambda x: 1e4 * x / x.sum(axis=1, keepdims=True),
-    bp.rows.Log1p(): np.log1p,
-    bp.rows.Standardize(None, MEAN, SCALE): lambda x: (x - MEAN) / SCALE + MEAN / SCALE,
-    bp.rows.Standardize(2.5, MEAN, SCALE): lambda x: np.clip((x - MEAN) / SCALE, -2.5, 2.5) - np.clip(Z0, -2.5, 2.5),
-    bp.rows.PearsonResiduals(100, 6, SHARES): lambda x: residuals(x, 100, 6),
-    bp.rows.PearsonResiduals(np.inf, np.inf, SHARES): lambda x: residuals(x, np.inf, np.inf),
+    bp.preprocessing.L2(): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
+    bp.preprocessing.L2(zero_rows="keep"): lambda x: x / np.linalg.norm(x, axis=1, keepdims=True),
+    bp.preprocessing.Power(): lambda x: np.sign(x) * np.sqrt(np.abs(x)),
+    bp.preprocessing.Power(0.3): lambda x: np.sign(x) * np.abs(x) ** 0.3,
+    bp.preprocessing.NormalizeTotal(1e4): lambda x: 1e4 * x / x.sum(axis=1, keepdims=True),
+    bp.preprocessing.Log1p(): np.log1p,
+    bp.preprocessing.Standardize(None, MEAN, SCALE): lambda x: (x - MEAN) / SCALE + MEAN / SCALE,
+    bp.preprocessing.Standardize(2.5, MEAN, SCALE): lambda x: np.clip((x - MEAN) / SCALE, -2.5, 2.5) - np.clip(Z0, -2.5, 2.5),
+    bp.preprocessing.PearsonResiduals(100, 6, SHARES): lambda x: residuals(x, 100, 6),
+    bp.preprocessing.PearsonResiduals(np.inf, np.inf, SHARES): lambda x: residuals(x, np.inf, np.inf),
 }
-TAKES_COUNTS = bp.rows.NormalizeTotal | bp.rows.Log1p | bp.rows.PearsonResiduals
+TAKES_COUNTS = bp.preprocessing.NormalizeTotal | bp.preprocessing.Log1p | bp.preprocessing.PearsonResiduals
 
 
 def rows_for(f: RowPreprocessor) -> Any:
@@ -48,26 +48,26 @@ def test_rows_are_those_of_the_formula_and_the_input_is_unchanged(f: RowPreproce
     rows = (100 * rows_for(f)).clip(-128, 127).astype(dtype)
     before = rows.copy()
     found = f.apply(rows, "X")
-    wide = dtype == "f8" or f == bp.rows.Standardize(None, MEAN, SCALE)
+    wide = dtype == "f8" or f == bp.preprocessing.Standardize(None, MEAN, SCALE)
     assert found.dtype == f.output_dtype(rows.dtype) == ("f8" if wide else "f4")
     eps = np.finfo(found.dtype).eps
     expected = EXPECTED[f](rows.astype("f8"))
-    cancels = isinstance(f, bp.rows.Standardize | bp.rows.PearsonResiduals)
+    cancels = isinstance(f, bp.preprocessing.Standardize | bp.preprocessing.PearsonResiduals)
     np.testing.assert_allclose(found, expected, rtol=4 * eps, atol=200 * eps * cancels)
     assert np.array_equal(rows, before)
-    names = {one: getattr(bp.rows, one) for one in bp.rows.__all__} | {"inf": np.inf}
+    names = {one: getattr(bp.preprocessing, one) for one in bp.preprocessing.__all__} | {"inf": np.inf}
     assert eval(repr(f), names).becomes(f)
     if dtype != "f2":  # which SciPy has no sparse arrays of
         sparse = f.apply(csr_array(rows), "X")
         dense = sparse.toarray() if f.keeps_csr else sparse
         np.testing.assert_allclose(dense, found, rtol=4 * np.finfo(found.dtype).eps)
-    assert f.keeps_csr != isinstance(f, bp.rows.PearsonResiduals)
+    assert f.keeps_csr != isinstance(f, bp.preprocessing.PearsonResiduals)
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-30, 1e200, 1e308])
 def test_norms_of_any_size_are_norms(size: float) -> None:
     dtype = np.float64 if size != 1e-30 else np.float32
-    found = bp.rows.L2().apply((size * np.array([[0.75, 1.0], [0.0, 0.25]])).astype(dtype), "X")
+    found = bp.preprocessing.L2().apply((size * np.array([[0.75, 1.0], [0.0, 0.25]])).astype(dtype), "X")
     np.testing.assert_allclose(found, [[0.6, 0.8], [0.0, 1.0]], rtol=1e-6)
 
 
@@ -86,8 +86,8 @@ def test_rows_of_zeros_are_rejected_by_number_or_kept() -> None:
     rows = X.copy()
     rows[[1, 5]] = 0
     with pytest.raises(ValueError, match=r"2 of the rows in the store, which are zeros: 101, 105\. .*L2\(zero_rows="):
-        bp.rows.L2().apply_at(rows, np.arange(100, 107), "the store")
-    assert not bp.rows.L2(zero_rows="keep").apply(rows, "X")[[1, 5]].any()
+        bp.preprocessing.L2().apply_at(rows, np.arange(100, 107), "the store")
+    assert not bp.preprocessing.L2(zero_rows="keep").apply(rows, "X")[[1, 5]].any()
 
 
 @pytest.mark.parametrize("form", [np.asarray, csr_array])
@@ -95,9 +95,9 @@ def test_negative_counts_are_rejected_by_row_and_rows_of_zeros_stay(form: Any) -
     rows = np.abs(X)
     rows[3] = 0
     takes = {
-        bp.rows.NormalizeTotal(100): "takes counts",
-        bp.rows.Log1p(): "takes values above -1",
-        bp.rows.PearsonResiduals(100, 6, SHARES): "takes counts",
+        bp.preprocessing.NormalizeTotal(100): "takes counts",
+        bp.preprocessing.Log1p(): "takes values above -1",
+        bp.preprocessing.PearsonResiduals(100, 6, SHARES): "takes counts",
     }
     for f in takes:
         found = f.apply(form(rows), "X")
@@ -110,35 +110,35 @@ def test_negative_counts_are_rejected_by_row_and_rows_of_zeros_stay(form: Any) -
 
 def test_a_chain_is_one_map_after_the_other() -> None:
     last = Affine(np.ones(5), np.full(5, 2.0))
-    whole = chained((bp.rows.Power(), bp.rows.L2()), last)
-    expected = last.apply(bp.rows.L2().apply(bp.rows.Power().apply(X, ""), ""), "")
+    whole = chained((bp.preprocessing.Power(), bp.preprocessing.L2()), last)
+    expected = last.apply(bp.preprocessing.L2().apply(bp.preprocessing.Power().apply(X, ""), ""), "")
     np.testing.assert_array_equal(whole.apply(X, ""), expected)
     assert whole.output_dtype(np.dtype("f2")) == np.float32
-    assert whole.describe() != chained((bp.rows.L2(), bp.rows.Power()), last).describe()
+    assert whole.describe() != chained((bp.preprocessing.L2(), bp.preprocessing.Power()), last).describe()
     assert chained((), last) is last
 
 
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: bp.rows.L2(zero_rows="drop"), ValueError, "zero_rows = 'drop' is unknown"),
-        (lambda: bp.rows.Power(0), ValueError, "exponent = 0 is outside"),
-        (lambda: bp.rows.Power(2), ValueError, "exponent = 2 is outside"),
-        (lambda: bp.rows.Power("0.5"), TypeError, "exponent = '0.5' is a str"),
-        (lambda: bp.rows.NormalizeTotal(0), ValueError, "target = 0 is outside"),
-        (lambda: bp.rows.NormalizeTotal("1e4"), TypeError, "target = '1e4' is a str"),
-        (lambda: bp.rows.NormalizeTotal().apply(np.abs(X), "X"), ValueError, "target from all rows.* Give target"),
-        (lambda: bp.rows.Standardize(-1), ValueError, "max_value = -1 is outside"),
-        (lambda: bp.rows.Standardize(mean=[1.0]), ValueError, "mean and scale were expected together"),
-        (lambda: bp.rows.Standardize(10).apply(X, "X"), ValueError, "mean and scale from all rows.* Give mean"),
-        (lambda: bp.rows.Standardize(10, [1, 2], [1, 1]).apply(X, "X"), ValueError, "has 2 means, but X has 5 col"),
-        (lambda: bp.rows.PearsonResiduals(0), ValueError, "theta = 0 is outside"),
-        (lambda: bp.rows.PearsonResiduals(clip=-1), ValueError, "clip = -1 is outside"),
-        (lambda: bp.rows.PearsonResiduals().apply(np.abs(X), "X"), ValueError, "clip and shares from all rows"),
-        (lambda: bp.rows.PearsonResiduals(9, 9, [1]).apply(X, "X"), ValueError, "has 1 shares, but X has 5 col"),
+        (lambda: bp.preprocessing.L2(zero_rows="drop"), ValueError, "zero_rows = 'drop' is unknown"),
+        (lambda: bp.preprocessing.Power(0), ValueError, "exponent = 0 is outside"),
+        (lambda: bp.preprocessing.Power(2), ValueError, "exponent = 2 is outside"),
+        (lambda: bp.preprocessing.Power("0.5"), TypeError, "exponent = '0.5' is a str"),
+        (lambda: bp.preprocessing.NormalizeTotal(0), ValueError, "target = 0 is outside"),
+        (lambda: bp.preprocessing.NormalizeTotal("1e4"), TypeError, "target = '1e4' is a str"),
+        (lambda: bp.preprocessing.NormalizeTotal().apply(np.abs(X), "X"), ValueError, "target from all rows.* Give target"),
+        (lambda: bp.preprocessing.Standardize(-1), ValueError, "max_value = -1 is outside"),
+        (lambda: bp.preprocessing.Standardize(mean=[1.0]), ValueError, "mean and scale were expected together"),
+        (lambda: bp.preprocessing.Standardize(10).apply(X, "X"), ValueError, "mean and scale from all rows.* Give mean"),
+        (lambda: bp.preprocessing.Standardize(10, [1, 2], [1, 1]).apply(X, "X"), ValueError, "has 2 means, but X has 5 col"),
+        (lambda: bp.preprocessing.PearsonResiduals(0), ValueError, "theta = 0 is outside"),
+        (lambda: bp.preprocessing.PearsonResiduals(clip=-1), ValueError, "clip = -1 is outside"),
+        (lambda: bp.preprocessing.PearsonResiduals().apply(np.abs(X), "X"), ValueError, "clip and shares from all rows"),
+        (lambda: bp.preprocessing.PearsonResiduals(9, 9, [1]).apply(X, "X"), ValueError, "has 1 shares, but X has 5 col"),
         (lambda: preprocessors("l2"), TypeError, "preprocess = 'l2' is not known"),
-        (lambda: preprocessors([bp.rows.L2(), 1]), TypeError, "is not known; None, a record such as"),
-        (lambda: preprocessors(bp.rows.L2), TypeError, "is not known"),
+        (lambda: preprocessors([bp.preprocessing.L2(), 1]), TypeError, "is not known; None, a record such as"),
+        (lambda: preprocessors(bp.preprocessing.L2), TypeError, "is not known"),
     ],
 )
 def test_what_is_no_preprocessing_is_rejected(make: Any, error: type[Exception], message: str) -> None:
