@@ -191,8 +191,7 @@ PANELS = {
             form="NAMES",
             acts="sums",
         ),
-        "method": Parameter(words=("varimax", "quartimax", "promax")),
-        "rotation": Parameter(words=("varimax", "quartimax"), none="none"),
+        "rotation": Parameter(words=("varimax", "quartimax", "promax")),
         "power": Parameter("", "(1, inf)", "a power that sharpens the loadings, such as 4,"),
     },
     "Where it runs": {

@@ -326,7 +326,7 @@ def fit(
     bigpca fit shards/*.npy -k 0.95 --model features95.zarr
     bigpca fit features.zarr --method fisher --labels labels.csv::species --key filename
     bigpca fit features.zarr -k 64 --kernel rbf --gamma 0.1 --landmarks 1000
-    bigpca fit features.zarr --method ridge --targets answers.zarr --alphas 0.1,1,10
+    bigpca fit features.zarr --method ridge --targets answers.zarr --alpha 0.1,1,10
     bigpca fit maps.npy -k 3 --pattern "n c h w -> (n h w) c"
     """
     if outputs.update is not None:

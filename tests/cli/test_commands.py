@@ -199,7 +199,7 @@ def test_info_distinguishes_a_model_from_data(store: Path) -> None:
     assert run_json("info", "model.zarr")["n_components"] == 3
     bp.RotatedPCA.of(bp.load("model.zarr")).save("rotated.zarr")
     rotated = run_json("info", "rotated.zarr")
-    assert (rotated["estimator"], rotated["parameters"]["method"]) == ("RotatedPCA", "varimax")
+    assert (rotated["estimator"], rotated["parameters"]["rotation"]) == ("RotatedPCA", "varimax")
     assert (rotated["n_components"], rotated["n_features_in"]) == (3, COLUMNS)
     rows, weights = np.random.default_rng(0).standard_normal((40, 3)), np.arange(40) % 3
     bp.FisherDiscriminantAnalysis().fit(rows, weights % 2, sample_weight=weights).save("weighted.zarr")
@@ -464,7 +464,7 @@ def test_groups_and_rules_with_values_are_those_of_the_library(tmp_path: Path, m
         (("--groups", "days.csv::date"), "days.csv has no column 'date'; it has name, day."),
         (("--groups", "days.csv::day", "--kernel", "rbf"), "groups were passed to this KernelPCA, which uses none"),
         (("-k", "cross-validated:1"), "cv = 1; 2 to 20 folds were expected"),
-        (("-k", "patterson:2"), "n_components"),
+        (("-k", "patterson:2"), "'patterson' is not known"),
         (("-k", "cross-validate:5"), "Did you mean cross-validated?"),
     ):
         rejected = run("plan", "keyed.zarr", *arguments)

@@ -81,7 +81,7 @@ def test_an_order_that_is_not_alphabetical_is_kept(folder: Path) -> None:
         (("fit", "keyed.zarr", "--targets", "y.npy"), "does not use targets. Choose another method (cca, plssvd"),
         (("fit", "keyed.zarr", "--method", "ridge", "--labels", "y.npy"), "--method ridge does not use labels. Choose"),
         (("fit", "keyed.zarr", "--method", "ridge", "-k", 2, "--targets", "y.npy"), "does not use --n-components"),
-        (("fit", "keyed.zarr", "--method", "ridge", "--targets", "s_1.npy", "--alphas", "a"), "0.1,1,10"),
+        (("fit", "keyed.zarr", "--method", "ridge", "--targets", "s_1.npy", "--alpha", "a"), "0.1,1,10"),
         (("plan", "keyed.zarr", "--columns", ","), "chooses no columns. Write a range such as 0:512"),
         (("plan", "keyed.zarr", "--pattern", "n d -> n d", "--axis", "d"), "is not an axis of a pattern"),
         (("fit", "keyed.zarr", "--kernel", "gaussian"), "Did you mean rbf?"),
@@ -276,7 +276,7 @@ def test_every_method_is_planned_fitted_applied_and_inspected(folder: Path, vari
     source, k = "s_*.npy" if labelled else "keyed.zarr", ("-k", 2)
     if method in OF_TARGETS:
         np.save("targets.npy", rows_of(folder)[:, :2] ** 2)
-        labelled, k = ("--targets", "targets.npy"), k if method != "ridge" else ("--alphas", "0.1,10", "--cv", 3)
+        labelled, k = ("--targets", "targets.npy"), k if method != "ridge" else ("--alpha", "0.1,10", "--cv", 3)
     rows = rows_of(folder)
     if method == "correspondence":
         source, rows = "counts.npy", np.abs(rows)

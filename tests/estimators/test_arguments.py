@@ -290,7 +290,9 @@ NOT_MISSING |= {  # keys, and what functions of quality compare
         Argument("keys", lambda keys: bp.data.by_key(WEIGHTS, pd.DataFrame(X), keys)), np.arange(N),
         r"1 of 40 keys are missing \(row 5\)",
     ),
-    "similarity": (Argument("components_a", lambda V: quality.similarity(V, X)), X, "row 5 of components_a has no direction"),
+    "similarity": (
+        Argument("components_a", lambda V: quality.similarity(V, X)), X, "row 5 of components_a has no direction"
+    ),
     "eigenvalue_difference": (
         Argument("eigenvalues", lambda v: quality.eigenvalue_difference(v, WEIGHTS)), WEIGHTS, "eigenvalue 5 is nan"
     ),
@@ -552,8 +554,8 @@ def test_a_model_of_residuals_asks_for_the_covariates_that_a_measurement_needs()
 
 OPENED = {  # by a row of the tables above, or by the same function as one
     "Y", "covariates", "y", "labels", "values", "keys", "classes", "sample_weight", "weights", "groups", "center",
-    "scale", "sampling", "components_a", "components_b", "eigenvalues_a", "eigenvalues_b", "replacements", "latitude", "means",
-    "covariances", "metric",
+    "scale", "sampling", "components_a", "components_b", "eigenvalues_a", "eigenvalues_b", "replacements", "latitude",
+    "means", "covariances", "metric",
 }  # fmt: skip
 BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out", "batch", "batches", "layers"}
 NO_ARRAYS_BESIDE_X = {  # models, results, functions, names, numbers and choices
@@ -567,7 +569,7 @@ LOOSE = re.compile(r"Any\b|Input|ArrayLike|NDArray|Center|Scale\b|Sequence|Vecto
 
 def test_every_argument_that_may_be_an_array_is_in_one_of_the_tables() -> None:
     found: dict[str, str] = {}
-    for module in (bp, quality, bp.data, bp.kernels, bp.rules, bp.plots):
+    for module in (bp, quality, bp.data, bp.kernels, bp.rules, bp.scales, bp.plots):
         for name in getattr(module, "__all__", dir(module)):
             one = getattr(module, name)
             methods = getmembers(one, isfunction) if isclass(one) and module in (bp, quality) else []

@@ -201,7 +201,7 @@ def test_pairs_are_sampled_on_a_cluster_too(tmp_path: Path) -> None:
         (lambda: dot_product_error(X, X, 2.5), TypeError, "n_pairs = 2.5 is a float"),
         (lambda: dot_product_error(X, X, True), TypeError, "n_pairs = True is a bool"),
         (lambda: dot_product_error(X, X, random_state=-1), ValueError, "random_state = -1 is negative"),
-        (lambda: dot_product_error(X, X, random_state=0.5), TypeError, "seed = 0.5 is of type float"),
+        (lambda: dot_product_error(X, X, random_state=0.5), TypeError, "random_state = 0.5 is of type float"),
         (lambda: dot_product_error(X, np.full_like(X, np.nan)), bp.errors.NonFiniteError, "NaN or infinite value"),
     ],
 )

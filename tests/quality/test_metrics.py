@@ -120,7 +120,10 @@ def test_models_stand_for_their_eigenvalues(model: Any, attribute: str) -> None:
             lambda: principal_angles(np.eye(2), np.eye(3)),
             "components_a has rows of length 2 and components_b of 3: they are axes of different spaces",
         ),
-        (lambda: principal_angles(np.ones((2, 3)), np.eye(3)), r"the 2 rows of V are linearly dependent \(to"),
+        (
+            lambda: principal_angles(np.ones((2, 3)), np.eye(3)),
+            r"the 2 rows of components_a are linearly dependent \(to",
+        ),
         (
             lambda: principal_angles(np.eye(2), [[1, 0], [0, 1], [1, 1]]),
             "the 3 rows of components_b are linearly dependent",

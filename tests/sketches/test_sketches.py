@@ -345,7 +345,7 @@ def test_srht_works_for_any_d_and_any_split_of_the_hadamard_matrix(q, d, few_byt
         (lambda: SRHT(True), TypeError, "q = True is a bool"),
         (lambda: FeatureHash("7"), TypeError, "q = '7' is a str"),
         (lambda: Gaussian(3, random_state=-1), ValueError, "random_state = -1 is negative"),
-        (lambda: Gaussian(3, random_state=None), TypeError, "seed = None is of type NoneType"),
+        (lambda: Gaussian(3, random_state=None), TypeError, "random_state = None is of type NoneType"),
         (
             lambda: SparseSign(7),
             ValueError,

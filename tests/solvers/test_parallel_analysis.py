@@ -52,7 +52,7 @@ def largest_of_flips(X: NDArray[np.float64], rule: bp.rules.ParallelAnalysis, we
     """The edge in plain NumPy, from centred (and scaled) rows."""
     found = []
     for flip in range(rule.n_flips):
-        flipped = X * signs(rule.seed, f"signflip-{flip}", 0, *X.shape, np.int8)
+        flipped = X * signs(rule.random_state, f"signflip-{flip}", 0, *X.shape, np.int8)
         found.append(np.linalg.eigvalsh((flipped.T * weights) @ flipped)[-1] / (weights.sum() - 1))
     return float(np.quantile(found, rule.quantile))
 

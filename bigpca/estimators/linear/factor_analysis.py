@@ -121,7 +121,10 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
     _traits = Traits(
         FactorResult,
         "factor",
-        ranges={"max_iter": Parameter("", "[1, inf)", "a number of iterations such as 500", whole=True)},
+        ranges={
+            "max_iter": Parameter("", "[1, inf)", "a number of iterations such as 500", whole=True),
+            "rotation": Parameter(words=("varimax", "quartimax"), none="none"),
+        },
     )
 
     n_components: int | None = None

@@ -432,7 +432,7 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
         (lambda: by_group(GROUPS).partial_fit(X, Y, groups=range(N)), TypeError, "so far are strings .*s0.* numbers"),
         (lambda: by_group(None).partial_fit(X, Y, groups=GROUPS), ValueError, "Give groups= for all rows, or for none"),
         (lambda: by_group(None).set_params(cv=3).partial_fit(X, Y), ValueError, "5 folds, others 3. Give one cv"),
-        (lambda: by_group(GROUPS).set_params(alphas=1).partial_fit(X, Y), ValueError, "others with one. Fit all rows"),
+        (lambda: by_group(GROUPS).set_params(alpha=1).partial_fit(X, Y), ValueError, "others with one. Fit all rows"),
         (lambda: bp.merge(bp.Ridge(1.0).fit(X, Y), by_group(None)), ValueError, "a state for each fold"),
         (lambda: bp.merge(bp.Ridge().fit(X, Y), bp.Ridge().fit(X, Y[:, :3])), ValueError, "of 4 and 3 columns of Y"),
         (lambda: bp.CCA(1).fit(X, Y).partial_fit(X, Y, groups=GROUPS), TypeError, "this CCA, which uses none"),

@@ -30,7 +30,7 @@ from tests.estimators.test_every_estimator import CASES, fitted
         ("SupervisedPCA", "svd_solver", "Nothing of the kind is chosen here. Leave it out"),
         ("PCA", "n_iter", "It is called max_passes here. An iteration stops"),
         ("FactorAnalysis", "n_iter", "It is called max_iter here."),
-        ("Ridge", "alpha", "It is called alphas here."),
+        ("Ridge", "alphas", "It is called alpha here."),
         ("TICA", "dim", "It is called n_components here."),
     ],
 )
