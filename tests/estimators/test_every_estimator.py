@@ -938,7 +938,9 @@ LEAVING = CASES | {
     "PCA standardized": Case(lambda: bp.PCA(2, preprocess=bp.preprocessing.Standardize())),
     "PCA of Pearson residuals": Case(lambda: bp.PCA(2, preprocess=bp.preprocessing.PearsonResiduals())),
     "PCA of counts of alleles": Case(lambda: bp.PCA(2, scale=bp.scales.Patterson(ploidy=99))),
-    "PCA of normalized totals": Case(lambda: bp.PCA(2, preprocess=[bp.preprocessing.NormalizeTotal(), bp.preprocessing.Log1p()])),
+    "PCA of normalized totals": Case(
+        lambda: bp.PCA(2, preprocess=[bp.preprocessing.NormalizeTotal(), bp.preprocessing.Log1p()])
+    ),
     "Ridge of folds": Case(lambda: bp.Ridge([0.1, 0.5], cv=3), NUMBERS),
     "SupervisedPCA by the spread of labels": Case(lambda: bp.SupervisedPCA(2, label_kernel="rbf"), NUMBERS),
     "KernelSupervisedPCA of all rows": Case(lambda: bp.KernelSupervisedPCA(2, **RBF), CLASSES),

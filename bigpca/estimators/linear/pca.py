@@ -101,9 +101,8 @@ class PCA(LinearModel[Moments]):
     preprocess : a preprocessor such as :class:`bigpca.preprocessing.L2`, a list in order, or None, default None
         Applied to each row first, in ``fit`` and in all methods that take rows, in the same read. Attributes such as
         ``mean_``, and the result of ``inverse_transform``, describe the preprocessed rows. For counts:
-        :class:`bigpca.preprocessing.NormalizeTotal`, :class:`bigpca.preprocessing.Log1p`, :class:`bigpca.preprocessing.Standardize`,
-        :class:`bigpca.preprocessing.PearsonResiduals`. What a step is not given, such as a target, takes one more read, and
-        ``preprocess_`` has it.
+        :class:`bigpca.preprocessing.NormalizeTotal`, ``Log1p``, ``Standardize`` and ``PearsonResiduals`` of the same
+        module. What a step is not given, such as a target, takes one more read, and ``preprocess_`` has it.
     nan_policy : {"raise", "omit", "mean"}, default "raise"
         Rows with NaN or infinities raise an error, or are omitted from the fit (not by "dot") and have NaN scores.
         "mean": in the fit, the mean of a column replaces its NaN, and one more read finds the means; ``transform``

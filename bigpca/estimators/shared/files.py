@@ -25,9 +25,8 @@ from bigpca.data.sources import source_of
 from bigpca.errors import ModelFormatError, brief
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.passes.reading.row_maps import GeneMap, Profile
-from bigpca.preprocessing import L2, Log1p, NormalizeTotal, Power, Standardize
-from bigpca.records import Coding, Held, Values, pack
 from bigpca.preprocessing import L2, Log1p, NormalizeTotal, PearsonResiduals, Power, Standardize
+from bigpca.records import Coding, Held, Values, pack
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening

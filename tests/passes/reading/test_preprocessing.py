@@ -30,7 +30,9 @@ EXPECTED: dict[RowPreprocessor, Any] = {
     bp.preprocessing.NormalizeTotal(1e4): lambda x: 1e4 * x / x.sum(axis=1, keepdims=True),
     bp.preprocessing.Log1p(): np.log1p,
     bp.preprocessing.Standardize(None, MEAN, SCALE): lambda x: (x - MEAN) / SCALE + MEAN / SCALE,
-    bp.preprocessing.Standardize(2.5, MEAN, SCALE): lambda x: np.clip((x - MEAN) / SCALE, -2.5, 2.5) - np.clip(Z0, -2.5, 2.5),
+    bp.preprocessing.Standardize(2.5, MEAN, SCALE): lambda x: (
+        np.clip((x - MEAN) / SCALE, -2.5, 2.5) - np.clip(Z0, -2.5, 2.5)
+    ),
     bp.preprocessing.PearsonResiduals(100, 6, SHARES): lambda x: residuals(x, 100, 6),
     bp.preprocessing.PearsonResiduals(np.inf, np.inf, SHARES): lambda x: residuals(x, np.inf, np.inf),
 }
@@ -127,15 +129,35 @@ def test_a_chain_is_one_map_after_the_other() -> None:
         (lambda: bp.preprocessing.Power("0.5"), TypeError, "exponent = '0.5' is a str"),
         (lambda: bp.preprocessing.NormalizeTotal(0), ValueError, "target = 0 is outside"),
         (lambda: bp.preprocessing.NormalizeTotal("1e4"), TypeError, "target = '1e4' is a str"),
-        (lambda: bp.preprocessing.NormalizeTotal().apply(np.abs(X), "X"), ValueError, "target from all rows.* Give target"),
+        (
+            lambda: bp.preprocessing.NormalizeTotal().apply(np.abs(X), "X"),
+            ValueError,
+            "target from all rows.* Give target",
+        ),
         (lambda: bp.preprocessing.Standardize(-1), ValueError, "max_value = -1 is outside"),
         (lambda: bp.preprocessing.Standardize(mean=[1.0]), ValueError, "mean and scale were expected together"),
-        (lambda: bp.preprocessing.Standardize(10).apply(X, "X"), ValueError, "mean and scale from all rows.* Give mean"),
-        (lambda: bp.preprocessing.Standardize(10, [1, 2], [1, 1]).apply(X, "X"), ValueError, "has 2 means, but X has 5 col"),
+        (
+            lambda: bp.preprocessing.Standardize(10).apply(X, "X"),
+            ValueError,
+            "mean and scale from all rows.* Give mean",
+        ),
+        (
+            lambda: bp.preprocessing.Standardize(10, [1, 2], [1, 1]).apply(X, "X"),
+            ValueError,
+            "has 2 means, but X has 5 col",
+        ),
         (lambda: bp.preprocessing.PearsonResiduals(0), ValueError, "theta = 0 is outside"),
         (lambda: bp.preprocessing.PearsonResiduals(clip=-1), ValueError, "clip = -1 is outside"),
-        (lambda: bp.preprocessing.PearsonResiduals().apply(np.abs(X), "X"), ValueError, "clip and shares from all rows"),
-        (lambda: bp.preprocessing.PearsonResiduals(9, 9, [1]).apply(X, "X"), ValueError, "has 1 shares, but X has 5 col"),
+        (
+            lambda: bp.preprocessing.PearsonResiduals().apply(np.abs(X), "X"),
+            ValueError,
+            "clip and shares from all rows",
+        ),
+        (
+            lambda: bp.preprocessing.PearsonResiduals(9, 9, [1]).apply(X, "X"),
+            ValueError,
+            "has 1 shares, but X has 5 col",
+        ),
         (lambda: preprocessors("l2"), TypeError, "preprocess = 'l2' is not known"),
         (lambda: preprocessors([bp.preprocessing.L2(), 1]), TypeError, "is not known; None, a record such as"),
         (lambda: preprocessors(bp.preprocessing.L2), TypeError, "is not known"),
