@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
+from functools import wraps
 from importlib import import_module
 from importlib.util import find_spec
 from types import MappingProxyType
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 # Names are looked for in all of them.
 ROOMS = ("data", "errors", "preprocessing", "quality", "rules", "scales")
@@ -61,3 +66,47 @@ def lazily(
         return value
 
     return get, lambda: public, public
+
+
+def deprecated(since: str, instead: str = "", **renamed: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Keep what a release promised for one more minor version, with a FutureWarning, as scikit-learn does.
+
+    Parameters
+    ----------
+    since : str
+        The version that first warns; the next minor one may remove it.
+    instead : str
+        What to use in place of the function. Without it, only parameters are deprecated.
+    **renamed : str
+        Old names of parameters, with the new ones.
+
+    Examples
+    --------
+    >>> @deprecated("0.2", alphas="alpha")
+    ... def fitted(X, alpha=1.0):
+    ...     return alpha
+    >>> with warnings.catch_warnings(action="ignore"):
+    ...     fitted(0, alphas=2.0)
+    2.0
+    """
+
+    def told(call: Callable[P, R]) -> Callable[P, R]:
+        @wraps(call)
+        def wrapper(*args: P.args, **kwargs: P.kwargs) -> R:
+            old = [(name, new) for name, new in renamed.items() if name in kwargs]
+            for name, new in old:
+                if new in kwargs:
+                    raise TypeError(f"{call.__qualname__} was given {name} and {new}, its new name. Give {new} only.")
+                kwargs[new] = kwargs.pop(name)
+            for what, new in [*old, *([(call.__qualname__, instead)] if instead else [])]:
+                warnings.warn(
+                    f"{what} is deprecated since bigpca {since}, and will be removed after that minor version. "
+                    f"Use {new}.",
+                    FutureWarning,
+                    stacklevel=2,
+                )
+            return call(*args, **kwargs)
+
+        return wrapper
+
+    return told

@@ -204,7 +204,7 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     return tidy(ax, f"{name_of(model)}, widest bounds {percent(relative_width(values, low, high))}; {hold}")
 
 
-def drift(found: Any, *, ax: Axes | None = None) -> Axes:
+def drift(result: Any, *, ax: Axes | None = None) -> Axes:
     """Draw how unlike the others each group of rows is, in the order of the groups: a control chart, if they are days.
 
     T2, SPE and the share of variance that is lost are drawn as distances from their medians over the groups, in robust
@@ -212,7 +212,7 @@ def drift(found: Any, *, ax: Axes | None = None) -> Axes:
 
     Parameters
     ----------
-    found : Drift
+    result : Drift
         From :func:`bigpca.quality.drift`. Infinite distances, which groups have where more than half of the others are
         equal, are drawn above all others. The scale is logarithmic beyond the limit if a distance is over ten limits.
     ax : matplotlib Axes, optional
@@ -229,10 +229,10 @@ def drift(found: Any, *, ax: Axes | None = None) -> Axes:
     ImportError
         If matplotlib is not installed.
     """
-    if not hasattr(found, "z"):
-        raise TypeError(f"found is {an(type(found).__name__)}. Pass what bigpca.quality.drift(model) returns.")
+    if not hasattr(result, "z"):
+        raise TypeError(f"result is {an(type(result).__name__)}. Pass what bigpca.quality.drift(model) returns.")
     ax = axes_of(ax)
-    z, names = np.asarray(found.z), short_names(found.groups)
+    z, names = np.asarray(result.z), short_names(result.groups)
     top = 2 * max(LIMIT, float(np.abs(z[np.isfinite(z)]).max(initial=0.0)))
     shown = np.nan_to_num(z, posinf=top, neginf=-top)
     handles: list[Any] = []

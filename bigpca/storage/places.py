@@ -104,7 +104,7 @@ class ObjectStore:
 
     Parameters
     ----------
-    given : str, obstore store, zarr.storage.ObjectStore or ObjectStore
+    store : str, obstore store, zarr.storage.ObjectStore or ObjectStore
         ``s3://``, ``gs://`` or ``az://``.
     exclusive : bool, default False
         True if you make sure that nobody else writes there. Stores that do not enforce conditional writes require it.
@@ -130,10 +130,10 @@ class ObjectStore:
     ['c/0/0', 'provenance/zarr.json', 'zarr.json']
     """
 
-    def __init__(self, given: Any, *, exclusive: bool = False, **options: Any) -> None:
+    def __init__(self, store: Any, *, exclusive: bool = False, **options: Any) -> None:
         if find_spec("obstore") is None:
             raise ImportError(
-                f"{public(str(given))} is an object store, which needs obstore. Run: pip install 'bigpca[cloud]'."
+                f"{public(str(store))} is an object store, which needs obstore. Run: pip install 'bigpca[cloud]'."
             )
         self._held: Store | None = None
         self.exclusive, self.options, self.root, self.prefix = exclusive, options, "", ""
@@ -143,13 +143,13 @@ class ObjectStore:
                 f"the option {secret[0]} is a secret, which would be sent to workers and be shown in messages. Set "
                 "it in the environment of each process that reads or writes, or pass an obstore store."
             )
-        if isinstance(given, ObjectStore):
-            self._held, self.root, self.prefix = given._held, given.root, given.prefix
-            self.exclusive, self.options = exclusive or given.exclusive, given.options | options
-        elif isinstance(given, str):
-            self._set_url(given)
+        if isinstance(store, ObjectStore):
+            self._held, self.root, self.prefix = store._held, store.root, store.prefix
+            self.exclusive, self.options = exclusive or store.exclusive, store.options | options
+        elif isinstance(store, str):
+            self._set_url(store)
         else:
-            self._held = getattr(given, "store", given)  # zarr's ObjectStore holds one
+            self._held = getattr(store, "store", store)  # zarr's ObjectStore holds one
 
     def _set_url(self, url: str) -> None:
         scheme, path = split_url(url)

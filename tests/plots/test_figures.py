@@ -400,7 +400,11 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         )
         for given in (1, (1,), (1, 2, 3), (2, 2), (1.5, 2), ("pca1", 1))
     },
-    "drift of a model": (lambda m: bp.plots.drift(m["pca"]), TypeError, r"found is a PCA\. Pass what .*drift\(model\)"),
+    "drift of a model": (
+        lambda m: bp.plots.drift(m["pca"]),
+        TypeError,
+        r"result is a PCA\. Pass what .*drift\(model\)",
+    ),
     "a whole ellipse": (lambda m: bp.plots.scores(m["pca"], X, ellipses=1.0), ValueError, "ellipses = 1.0; a share"),
     "ellipses of values": (
         lambda m: bp.plots.scores(m["pca"], X, labels=X[:, 0], ellipses=0.5),

@@ -133,7 +133,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.RotatedPCA.of(bp.PCA(3).fit(X[:, :1] * np.arange(1, 5))), "2 of 3 components have variance 0"
     ),
     "another method": (
-        lambda: bp.RotatedPCA.of(PLAIN, "oblimin"), "method = 'oblimin' is unknown. Use one of 'varimax', 'quartimax'"
+        lambda: bp.RotatedPCA.of(PLAIN, "oblimin"), "rotation = 'oblimin' is unknown. Use one of 'varimax', 'quartimax'"
     ),
     "a power of one": (lambda: bp.RotatedPCA.of(PLAIN, "promax", power=1), r"power = 1 is outside \(1, inf\); a power"),
     "another model": (lambda: bp.RotatedPCA.of(bp.KernelPCA(2).fit(X)), "a KernelPCA cannot be rotated. Give a fitted"),
