@@ -128,7 +128,7 @@ def test_a_default_that_a_docstring_states_is_that_of_the_signature(name: str) -
 
 
 # Objects of libraries that have no types, or that are no dependency; keywords that a library takes; kernels' operands.
-UNTYPED = {"model", "models", "estimator", "a", "b", "adata", "given", "options", "parameters", "score", "A", "B"}
+UNTYPED = {"model", "models", "estimator", "a", "b", "adata", "store", "options", "parameters", "score", "A", "B"}
 
 
 @pytest.mark.parametrize("name", CALLABLES)
