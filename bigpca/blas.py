@@ -404,11 +404,13 @@ def in_strips(count: int) -> AbstractContextManager[None]:
     return during(_strips, count)
 
 
-def by_rows(work: Callable[[NDArray[Any]], NDArray[Any]], rows: NDArray[Any]) -> NDArray[Any]:
-    """Return what ``work`` makes of rows, strip by strip."""
-    strips, made = strips_of(len(rows), STRIP_ROWS), dict[int, NDArray[Any]]()
+def by_rows(work: Callable[[Any], NDArray[Any]], rows: Any) -> NDArray[Any]:
+    """Return what ``work`` makes of rows, strip by strip; sparse rows are one."""
+    strips, made = strips_of(rows.shape[0], STRIP_ROWS), dict[int, NDArray[Any]]()
+    if len(strips) == 1:
+        return work(rows)
     each_piece(lambda strip: made.update({strip[0]: work(rows[slice(*strip)])}), strips)
-    return made[0] if len(strips) == 1 else np.concatenate([made[start] for start, _ in strips])
+    return np.concatenate([made[start] for start, _ in strips])
 
 
 def strips_of(size: int, least: int) -> list[tuple[int, int]]:

@@ -17,13 +17,13 @@ from __future__ import annotations
 import importlib
 import math
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csr_array, csr_matrix
 
 from bigpca.arrays import Array, Integers, Vector
@@ -490,35 +490,17 @@ class CsrForm(DenseForm):
     """Rows that store some values: nothing is subtracted from them, because a shift would make them dense."""
 
     shifts: ClassVar[bool] = False
-    stays: ClassVar[bool] = False
-    strips: ClassVar[bool] = False
     once: ClassVar[str] = (
         'Write the array once, still sparse, with anndata.io.write_elem(zarr.open_group(out, mode="w"), "X", X) '
         "and open that."
     )
 
-    def after(self, kept: bool) -> DenseForm:
-        return self if kept else DENSE
-
     def meta(self, dtype: Any) -> Any:
         """Return ``csr_matrix``, as in anndata and scanpy."""
         return csr_matrix((0, 0), dtype=dtype)
 
-    def mean_values(self, columns: int, known: float | None, look: Callable[[], tuple[int, int]]) -> float:
-        rows, values = (1, known) if known is not None else look()
-        return values / rows if rows else float(columns)
-
-    def looked(self, look: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-        return look()
-
-    def per_row(self, values: float) -> float:
-        return values
-
     def row_bytes(self, values: float, itemsize: int) -> float:
         return values * (itemsize + INDEX_BYTES) + INDEX_BYTES  # their columns, and the end of the row
-
-    def slab_bytes(self, usual: int) -> int:
-        return SPARSE_SLAB_BYTES
 
     def stored(self, rows: csr_array) -> Array:
         values: Array = rows.data
@@ -531,27 +513,6 @@ class CsrForm(DenseForm):
         values: Array = rows.toarray()
         return values
 
-    def flat(self, rows: csr_array, width: int) -> csr_array:
-        return rows
-
-    def like_first(self, rows: Any, label: str) -> csr_array:
-        return csr_array(rows)
-
-    def fitted(self, rows: csr_array, fit: Callable[[Array], Array]) -> Any:
-        try:
-            return self.mapped(rows, fit)
-        except ValueError:
-            return fit(rows.toarray())  # which names the row
-
-    def unplanned(self, rows: csr_array) -> int:
-        return int(rows.nnz)
-
-    def columns(self, rows: csr_array, first: int, last: int) -> csr_array:
-        return rows[:, first:last]
-
-    def vectors(self, rows: csr_array) -> tuple[Array, ...]:
-        return rows.data, rows.indices
-
     def content(self, rows: csr_array, first: int) -> Any:
         entries = np.empty(rows.nnz, [("row", "<i8"), ("column", "<i8"), ("value", rows.dtype)])
         entries["row"], entries["column"], entries["value"] = first + _lines(rows), rows.indices, rows.data
@@ -561,61 +522,40 @@ class CsrForm(DenseForm):
         at = np.flatnonzero(chosen)
         return np.searchsorted(rows.indptr, at, side="right") - 1, rows.indices[at].astype(np.int64)
 
-    def mask(self, rows: csr_array, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        marks = np.zeros(rows.shape, np.bool_)
-        marks[self.places(rows, chosen)] = True
-        return marks
-
-    def lines(self, rows: csr_array, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        found = np.zeros(rows.shape[0], np.bool_)
-        found[self.places(rows, chosen)[0]] = True
-        return found
-
-    def mapped(self, rows: csr_array, f: Callable[..., Array], *by_column: Array) -> csr_array:
+    def mapped(
+        self, rows: csr_array, f: Callable[..., Array], *by_column: Array, by_row: Sequence[Array] = (), **out: Any
+    ) -> csr_array:
         """Return rows with other stored values in the same places."""
-        values = f(rows.data, *(vector[rows.indices] for vector in by_column))
+        # NumPy repeats the numbers of rows: SciPy's product with a diagonal takes five times as long.
+        of_rows = [np.repeat(numbers, np.diff(rows.indptr)) for numbers in by_row]
+        values = f(rows.data, *(vector[rows.indices] for vector in by_column), *of_rows)
         return csr_array((values, rows.indices, rows.indptr), rows.shape)
+
+    def along_rows(self, rows: csr_array, f: np.ufunc, dtype: DTypeLike | None = None) -> Array:
+        found = np.zeros(rows.shape[0], rows.dtype if dtype is None else dtype)
+        f.at(found, _lines(rows), rows.data.astype(found.dtype, copy=False))
+        return found
 
     def affine(self, rows: csr_array, shift: Vector | None, inverse_scale: Vector | None, out: Any = None) -> csr_array:
         return rows if inverse_scale is None else self.mapped(rows, np.multiply, inverse_scale.astype(rows.dtype))
-
-    def about_zero(self, rows: csr_array, shift: Vector) -> csr_array:
-        return rows
-
-    def searched(self, rows: csr_array, inside: Callable[[Array], bool]) -> Array:
-        return self.dense(rows[:0] if inside(rows.data[None]) else rows)
-
-    def replaced(self, rows: csr_array, bad: NDArray[np.bool_]) -> csr_array:
-        return self.mapped(rows, lambda stored: np.where(np.isfinite(stored), stored, 0))  # kernels take rows of zeros
-
-    def filled(self, rows: csr_array, means: Vector) -> csr_array:
-        rows.data = np.where(np.isnan(rows.data), means[rows.indices], rows.data)
-        return rows
 
     def multiply(self, V: csr_array, Q: Array, out: Any = None) -> Array:
         return multiply(V, Q)
 
     def projected(self, V: csr_array, mean: Array, axes: Array, strip: int) -> Array:
-        scores: Array = multiply(self.widened(V), axes) - axes.T @ mean  # which keeps the zeros
+        scores: Array = multiply(V.astype(np.float64, copy=False), axes) - axes.T @ mean  # which keeps the zeros
         return scores
 
     def projected_dtype(self, dtype: Any) -> Any:
         return np.dtype(np.float64)
 
-    def placed(self, device: Any, host: Any) -> Any:
-        return host
-
-    def by_rows(self, work: Callable[[Any], Array], rows: csr_array) -> Array:
-        return work(rows)
-
-    def add_product(self, V: csr_array, Z: Array, out: Array) -> None:
+    def add_product(self, V: csr_array, Z: Array, out: Array | None = None) -> Array:
+        out = np.zeros((V.shape[1], Z.shape[1]), V.dtype) if out is None else out
         add_product(V, Z, out)
+        return out
 
     def add_sketched(self, V: csr_array, part: Any, out: Array, step: int) -> None:
         add_sparse_product(V, part.T, out)
-
-    def zeros(self, V: csr_array, columns: int) -> Array:
-        return np.zeros((V.shape[1], columns), V.dtype)
 
     def add_pair(self, rows: csr_array, columns: csr_array, target: Array) -> None:
         add_sparse_product(rows, columns, target)
@@ -627,36 +567,23 @@ class CsrForm(DenseForm):
         add_column_sums(values, total, weights)
         return total
 
-    def column_squares(self, values: csr_array, weights: Vector | None = None) -> Vector:
+    def column_squares(self, values: csr_array, weights: Vector | None = None, scale: Any = None) -> Vector:
         total = np.zeros(values.shape[1])
         add_column_sums(values, total, weights, power=2)
         return total
 
-    def add_squares(self, block: Any, shift: Vector | None, squares: Vector) -> Any:
+    def add_squares(self, block: Any, shift: Vector | None, squares: Vector) -> tuple[Any, Vector]:
         about = np.where(block.origin == 0, 0, usual_values(block.values)) if shift is None else shift
         sums = np.zeros(len(about))
         for tile, w in tiles_about(block.values, block.weights, about):
             add_column_sums(tile, sums, w)
             add_column_sums(tile, squares, w, power=2)
-        return replace(block, shift=about, sums=sums)
-
-    def row_totals(self, values: csr_array) -> Vector:
-        sums: Vector = np.bincount(_lines(values), values.data, values.shape[0]).astype(np.float64, copy=False)
-        return sums
-
-    def row_magnitudes(self, values: csr_array) -> Array:
-        largest = np.zeros(values.shape[0], values.dtype)
-        np.maximum.at(largest, _lines(values), np.abs(values.data))
-        return largest
+        return replace(block, shift=about, sums=sums), squares
 
     def row_norms(self, values: csr_array) -> Array:
         squares = np.bincount(_lines(values), values.data.astype(np.float64) ** 2, values.shape[0])
         norms: Array = np.sqrt(squares).astype(values.dtype)
         return norms
-
-    def by_row(self, f: Callable[..., Array], rows: csr_array, numbers: Array, **out: Any) -> csr_array:
-        # NumPy repeats the numbers: SciPy's product with a diagonal takes five times as long.
-        return self.mapped(rows, lambda values: f(values, np.repeat(numbers, np.diff(rows.indptr))))
 
     def seen(self, values: csr_array, sums: Vector, shift: Vector) -> Vector:
         return sums  # as they were added
@@ -676,14 +603,17 @@ class CsrForm(DenseForm):
         values = values.astype(dtype, copy=False)
         return values, self.column_sums(values), magnitude(values.data) if find_largest else 0.0
 
+    def shifted(
+        self, values: csr_array, shift: Array | None, dtype: Any
+    ) -> tuple[csr_array, Vector, Vector, Vector | None]:
+        sums = self.column_sums(values)
+        return values, sums, *self.origin(shift, sums, *values.shape)
+
     def total(self, values: csr_array) -> Vector:
         return self.column_sums(values)
 
     def origin(self, shift: Array | None, sums: Vector, count: int, d: int) -> tuple[Vector, Vector | None]:
         return np.zeros(d), np.asarray(sums / max(1, count) if shift is None else shift)
-
-    def among(self, block: Any, own: Integers, shift: Array | None) -> tuple[Any, Array | None]:
-        return block.about(block.values[own], block.rows[own], None), shift
 
     def strips_of(self, block: Any, shift: Array | None) -> Iterator[Any]:
         for values, first in self.parts(block.values, False):
@@ -700,26 +630,15 @@ class CsrForm(DenseForm):
         for i in range(0, max(1, rows.shape[0]), step):
             yield rows[i : i + step].toarray(), i
 
-    def repeated(self, pieces: Any, whole: bool) -> Any:
-        return pieces if whole else list(pieces)
-
     def gram(self, rows: csr_array) -> SparseGram | None:
         d = int(rows.shape[1])
         return None if prefers_strips(rows) else SparseGram(usual_values(rows), np.zeros((d, d)), np.zeros(d))
 
-    def nothing_lost(self, d: int) -> Vector:
-        return np.zeros(d)
-
-    def add_left(self, product: Array, V: Array, values: csr_array, block: Any) -> None:
+    def add_left(self, product: Array, V: Array, values: csr_array, block: Any) -> Array:
         total = np.zeros(product.shape[::-1])  # in float64, because these rows are about zero
-        add_product(values, V, total)
+        add_product(values.astype(np.float64, copy=False), V, total)
         product += block.noted(total.T)
-
-    def widened(self, rows: csr_array) -> csr_array:
-        return rows.astype(np.float64, copy=False)
-
-    def pieces(self, count: int, step: int) -> Iterator[slice]:
-        yield slice(0, count)
+        return product
 
 
 SPARSE = CsrForm()

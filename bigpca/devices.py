@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 import threading
 import time
@@ -14,16 +13,16 @@ from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from bigpca import host
-from bigpca.arrays import STRIP, Array, DType, Vector, add_outer_upper
+from bigpca.arrays import STRIP, Array, DType, Vector, add_outer_upper, unpack
 from bigpca.blas import during
+from bigpca.csr import FORMS
 from bigpca.errors import brief
-from bigpca.forms import LEAST_SQUARED, SEEN
-from bigpca.host import HOST, SUMMED_ROWS, Host
+from bigpca.forms import LEAST_SQUARED, SEEN, DenseForm
+from bigpca.host import HOST, SUMMED_ROWS, Gram, Host, KernelSums, Thin
 
 LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
 
@@ -78,7 +77,7 @@ class RowsThere:
     @property
     def dtype(self) -> DType:
         """NumPy's dtype of the values."""
-        return np.dtype(str(self.array.dtype).rpartition(".")[2])
+        return dtype_of(self.array)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -208,9 +207,6 @@ def is_on_gpu(array: Any) -> bool:
     return hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
 
 
-BYTES_THERE = 256 << 20  # of a tile, at most: a device has no cache to hold it, and is asked for few of them
-SLAB_BYTES_THERE = 1024 << 20  # of rows that are there, at most: to ask for a block takes longer than its products
-SLABS_THERE = 64  # that its memory could hold at least
 MEMORY_THERE = 16 << 30  # of a device whose library does not report it
 STAGED_BYTES = 1 << 20  # of host memory, from which a transfer goes through pinned buffers
 PAIRED = 128  # rows that are summed in their own precision
@@ -244,8 +240,128 @@ def _transfers(device: str) -> Any:
     return _library("torch").cuda.Stream(device)
 
 
+def array_there(rows: Any) -> Any:
+    """Return the array of rows on a device."""
+    return rows.array if isinstance(rows, RowsThere) else rows
+
+
+def dtype_of(array: Any) -> DType:
+    """Return the dtype that NumPy has for that of an array of any library."""
+    return np.dtype(str(array.dtype).rpartition(".")[2])
+
+
+class FormThere(DenseForm):
+    """Rows on a device, or arrays there: results stay there, and nothing is looked at from here.
+
+    Functions return their result, as arrays of JAX cannot be changed.
+    """
+
+    def column_sums(
+        self, values: Any, total: Any = None, weights: Vector | None = None, dtype: DType | None = None
+    ) -> Any:
+        with (device := _device_of(values)).precise():
+            return _sums(values, None if weights is None else device.put(weights))
+
+    def column_squares(self, values: Any, weights: Vector | None = None, scale: Any = None) -> Any:
+        device, V = _device_of(values), array_there(values)
+        weights = None if weights is None else device.put(weights)
+        if V.dtype == device.xp.float64:
+            return _sums(V, weights, power=2)
+        scale = device.power_of_two(V) if scale is None else scale
+        return _sums(V * scale, weights, power=2) / scale / scale
+
+    def add_squares(self, block: Any, shift: object, squares: Any) -> tuple[Any, Any]:
+        return block, squares + self.column_squares(block.values, block.weights)
+
+    def add_left(self, product: Any, V: Array, values: Any, block: Any) -> Any:
+        return product + block.device.product(block.device.put(V.astype(values.dtype)), values.array)
+
+    def seen(self, values: Any, sums: Any, shift: object) -> Any:
+        """All columns are looked at, because nothing is fetched."""
+        if values.dtype != np.float64 or not len(values):
+            return sums
+        largest = _largest(values.array, 0)
+        still = (abs(sums) < SEEN) & (largest > 0) & (largest < LEAST_SQUARED)
+        return values.xp.where(still, SEEN, sums)
+
+    def mean(self, values: Any, dtype: DType | None = None) -> Any:
+        with (device := _device_of(values)).precise():
+            V = array_there(values) if dtype is None else device.floats(array_there(values), dtype)
+            xp, finite = device.xp, device.xp.isfinite(V)
+            complete = xp.all(finite, axis=1, keepdims=True)
+            finite = finite & (complete | ~xp.any(complete))
+            counts = _sums(xp.astype(finite, V.dtype))
+            shift = _sums(xp.where(finite, V, xp.zeros_like(V))) / xp.where(counts > 0, counts, 1.0)
+            return xp.astype(xp.where(xp.isfinite(shift), shift, xp.zeros_like(shift)), V.dtype)
+
+    def shifted(self, values: Any, shift: Any | None, dtype: DType) -> tuple[RowsThere, Any, Any, Any]:
+        """The rows are in a dtype; of the shift, one is where it came from, and one there.
+
+        The shift is rounded to the dtype first, so that the subtraction is all that rounds; one that is there was
+        returned by this.
+        """
+        device = Device.holding(values)
+        V = device.floats(values.array, dtype)
+        own = self.mean(V) if shift is None else device.floats(device.put(shift), dtype)
+        given = shift is None or isinstance(shift, np.ndarray)
+        there = device.floats(own, np.dtype(np.float64)) if given else shift
+        about = shift.astype(dtype).astype(np.float64) if isinstance(shift, np.ndarray) else there
+        rows = RowsThere(V - own, values.place)
+        return rows, _sums(rows), about, there
+
+
+THERE = FORMS[RowsThere] = FormThere()
+
+
+def _sums(values: Any, weights: Any = None, *, power: int = 1, axis: int = 0) -> Any:
+    """Return sums of (weighted) rows V (b, d), or of their squares, along an axis, in float64."""
+    V = array_there(values)
+    xp = _xp(V)
+    if weights is None and V.dtype == xp.float32 and V.shape[axis] >= PAIRED:
+        # In the precision of the rows for 128 of them, as in this process: a third of the memory traffic.
+        (b, d), whole = V.shape, V.shape[axis] // PAIRED * PAIRED
+        V = V if power == 1 else V * V
+        first, rest = (V[:whole, :], V[whole:, :]) if axis == 0 else (V[:, :whole], V[:, whole:])
+        parts = xp.sum(xp.reshape(first, (-1, PAIRED, d) if axis == 0 else (b, -1, PAIRED)), axis=1 + axis)
+        total = xp.sum(parts, axis=axis, dtype=xp.float64)
+        return total if whole == (b, d)[axis] else total + xp.sum(rest, axis=axis, dtype=xp.float64)
+    V = xp.astype(V, xp.float64, copy=False)
+    V = V if power == 1 else V * V
+    return xp.sum(V if weights is None else V * weights[:, None], axis=axis)
+
+
+def _largest(V: Any, axis: int | None) -> Any:
+    """Return the largest magnitudes along an axis, in one read where the library needs no copy for that."""
+    xp = _xp(V)
+    if type(V).__module__.partition(".")[0] in ("torch", "jax", "jaxlib"):
+        return xp.linalg.vector_norm(V, axis=axis, ord=np.inf)
+    return xp.maximum(xp.max(V, axis=axis), -xp.min(V, axis=axis))
+
+
+def marks(rows: Any) -> Any:
+    """Return a number for each row of (b, d), which is finite exactly if all its values are."""
+    xp, V, device = rows.xp, rows.array, _library("array_api_compat").device(rows.array)
+    with Device.holding(rows).precise():
+        return xp.matmul(V, xp.full((V.shape[1],), 2.0**-MARK_EXPONENT, dtype=V.dtype, device=device))
+
+
+def all_finite(arrays: list[Any]) -> bool:
+    """Whether all values of some arrays on a device are finite, which takes one look."""
+    if not arrays:
+        return True
+    with (device := _device_of(arrays[0])).precise():
+        xp = device.xp
+        vectors = [one for one in arrays if one.ndim == 1]  # as one: to ask for each takes longer than to look
+        joined = ([xp.concat(vectors)] if vectors else []) + [one for one in arrays if one.ndim != 1]
+        return bool(xp.all(xp.stack([xp.all(xp.isfinite(one)) for one in joined])))
+
+
+def _device_of(values: Any) -> Device:
+    return Device.holding(values) if isinstance(values, RowsThere) else Device.of_array(values)
+
+
 @dataclass(frozen=True)
-class Device:
+class Device(Host):
     """An array library of the array API standard, on one of its devices: what a task does to a block there.
 
     Blocks are transferred once, and checked and shifted there. States stay on the device in float64, and are fetched to
@@ -262,21 +378,7 @@ class Device:
 
     library: str
     place: str = ""
-
-    @property
-    def name(self) -> str:
-        """The setting that chooses it."""
-        return f"{self.library}:{self.place}" if self.place else self.library
-
-    @property
-    def driven(self) -> bool:
-        """Whether one thread drives it."""
-        return True
-
-    @property
-    def reads_too(self) -> bool:
-        """Whether the thread that drives it may make batches too: they would see the precision that JAX is set to."""
-        return self.library != "jax"
+    form: ClassVar[FormThere] = THERE
 
     @classmethod
     @cache  # a look at a device waits for it
@@ -310,12 +412,6 @@ class Device:
                 f"arithmetic = {name!r}: {library} cannot use that device ({brief(error)}). Choose another one."
             ) from error
         return device
-
-    @classmethod
-    def summing(cls, name: str) -> Namespace:
-        """Return the device of a name on which blocks are summed; the host for one without float64."""
-        device = cls.of(name)
-        return device if device.has_float64 else HOST
 
     @cached_property
     def has_float64(self) -> bool:
@@ -377,17 +473,7 @@ class Device:
         memory = self.memory
         return min(most, 1 << ((MEMORY_THERE if memory is None else memory[1]) // parts).bit_length() - 1)
 
-    @property
-    def slab_bytes(self) -> int:
-        """Bytes of the rows on the device that are multiplied at a time."""
-        return self.share(SLABS_THERE, SLAB_BYTES_THERE)
-
-    @property
-    def identity(self) -> dict[str, object]:
-        """What the last bits of sums on it depend on."""
-        return {"arithmetic": self.name, "slab_bytes": self.slab_bytes}
-
-    def driving(self) -> AbstractContextManager[object]:
+    def driving(self) -> AbstractContextManager[Any]:
         """Return what statements run in whose arrays take most of the device's memory: one thread at a time."""
         return _driving
 
@@ -469,60 +555,6 @@ class Device:
             xp = self.xp
             return xp.zeros(shape, dtype=xp.float64, device=self._device)
 
-    @property
-    def tile_bytes(self) -> int:
-        """Bytes of a tile."""
-        return self.share(SLABS_THERE, BYTES_THERE)
-
-    def tile_rows(self, own: int, row_bytes: int, least: int = 1) -> int:
-        """Return the rows of so many bytes that are used at a time, whatever suits the host's cache."""
-        return max(least, self.tile_bytes // max(1, row_bytes))
-
-    def ahead(self, own: int) -> int:
-        """Return how many tiles idle threads make at a time: one thread drives the device."""
-        return 1
-
-    def beside(self, rows: Array, dtype: DType) -> RowsThere:
-        """Return rows that are compared with a block in that dtype."""
-        return self.rows(rows.astype(dtype, copy=False))  # type: ignore[no-any-return]
-
-    def reading(self, plain: Any, sending: Any, ahead: int) -> tuple[Any, int]:
-        """Return the reader whose rows are on their way when they are returned, and how many reads it makes ahead."""
-        return sending, ahead
-
-    def lacking(self, size: int) -> int:
-        """Return what a panel of that size takes beyond half of the memory."""
-        return size - self.share(2, 1 << 40)
-
-    @cache  # noqa: B019  of a process
-    def speed(self) -> dict[str, float]:
-        """Return operations a second of products in both precisions, until one number of each is here; measured."""
-        rates = []
-        with self.precise():
-            for dtype in (np.float32, np.float64):
-                V, seconds = self.put(np.ones((SQUARE, SQUARE), dtype)), []
-                for _ in range(ROUNDS):
-                    began = time.perf_counter()
-                    self.fetch((V @ V)[:1, :1])
-                    seconds.append(time.perf_counter() - began)
-                rates.append(2.0 * SQUARE**3 / min(seconds))
-        return {"there_single": rates[0], "there_double": rates[1]}
-
-    def tile_edge(self, itemsize: int) -> int:
-        """Return the rows and columns of a square tile."""
-        return math.isqrt(self.tile_bytes // itemsize)
-
-    def taken(self, states: Iterable[Any], rows: object, merging: int, *, staying: bool) -> tuple[Namespace, int]:
-        """Return what multiplies such blocks for states, and its memory that they take, so many of each when they
-        merge: the host if one of them is NumPy's only, or if all multiply nothing of rows that come from there.
-        """
-        moved = [one.there(self) for one in states]
-        each = [None if one.lives_there and one.device == HOST else one.device_bytes(rows) for one in moved]
-        held = sum(one or 0 for one in each)
-        if None in each or not (staying or held):
-            return HOST, 0
-        return self, held + (merging * sum(one.bytes_there for one in moved) if held else 0)
-
     def fetch(self, array: Any) -> Array:
         """Return an array of the device in this process."""
         return host_array(array)
@@ -533,75 +565,13 @@ class Device:
             return value
         return pack_upper(value) if square else np.asarray(self.fetch(value), order=order)
 
-    def dtype_of(self, array: Any) -> DType:
-        """Return the dtype that NumPy has for an array of the device."""
-        return np.dtype(f"f{self.xp.finfo(array.dtype).bits // 8}")
-
-    def sums(self, values: Any, weights: Vector | None = None, *, power: int = 1, axis: int = 0) -> Any:
-        """Return sums of (weighted) rows V (b, d), or of their squares, along an axis, in float64."""
-        with self.precise():
-            xp, V = self.xp, self.put(values)
-            if weights is None and V.dtype == xp.float32 and V.shape[axis] >= PAIRED:
-                # In the precision of the rows for 128 of them, as in this process: a third of the memory traffic.
-                (b, d), whole = V.shape, V.shape[axis] // PAIRED * PAIRED
-                V = V if power == 1 else V * V
-                first, rest = (V[:whole, :], V[whole:, :]) if axis == 0 else (V[:, :whole], V[:, whole:])
-                parts = xp.sum(xp.reshape(first, (-1, PAIRED, d) if axis == 0 else (b, -1, PAIRED)), axis=1 + axis)
-                total = xp.sum(parts, axis=axis, dtype=xp.float64)
-                return total if whole == (b, d)[axis] else total + xp.sum(rest, axis=axis, dtype=xp.float64)
-            V = xp.astype(V, xp.float64, copy=False)
-            V = V if power == 1 else V * V
-            return xp.sum(V if weights is None else V * self.put(weights)[:, None], axis=axis)
-
-    def squares(self, values: Any, weights: Vector | None = None, scale: Any = None) -> Any:
-        """Return the (weighted) sums of squares (d,) of rows, in float64; the rows are scaled by a power of two."""
-        xp, V = self.xp, self.put(values)
-        scale = self.power_of_two(V) if scale is None else scale
-        V = V if V.dtype == xp.float64 else V * scale
-        found = self.sums(V, weights, power=2)
-        return found if V.dtype == xp.float64 else found / scale / scale
-
-    def subtracted(self, centre: object) -> None:
-        """Return what is subtracted from products with rows: nothing, the centre is subtracted from the rows."""
-        return
-
-    def add_squares(self, block: Any, shift: object, squares: Any) -> tuple[Any, Any]:
-        """Return a block, and the squares with its own."""
-        return block, squares + self.squares(block.values, block.weights)
-
-    def add_left(self, product: Any, V: Array, values: Any, block: object) -> Any:
-        """Return a product with ``V' values``."""
-        return product + self.product(self.put(V.astype(values.dtype)), self.put(values))
-
     def row_squares(self, rows: Any) -> Vector:
         """Return the sum of squares of each row (b,), in float64, in this process."""
-        return self.fetch(self.sums(rows, power=2, axis=1))
-
-    def seen(self, V: Any, sums: Any, shift: object) -> Any:
-        """Return the sums of float64 rows; :data:`bigpca.forms.SEEN` where values are tiny, but not 0.
-
-        All columns are looked at, because nothing is fetched.
-        """
-        if V.dtype != np.float64 or not len(V):
-            return sums
-        largest = self.largest(V, 0)
-        still = (abs(sums) < SEEN) & (largest > 0) & (largest < LEAST_SQUARED)
-        return self.xp.where(still, SEEN, sums)
+        return self.fetch(_sums(rows, power=2, axis=1))
 
     def within_range(self, values: Any, largest: float | None) -> Any:
         """Return the rows, which are scaled before they are multiplied."""
         return values
-
-    def scaled(self, values: Any, scale: Any) -> Any:
-        """Return values times a power of two."""
-        return values * scale
-
-    def largest(self, values: Any, axis: int | None) -> Any:
-        """Return the largest magnitudes along an axis, in one read where the library needs no copy for that."""
-        xp, V = self.xp, self.put(values)
-        if self.library in ("torch", "jax"):
-            return xp.linalg.vector_norm(V, axis=axis, ord=np.inf)
-        return xp.maximum(xp.max(V, axis=axis), -xp.min(V, axis=axis))
 
     def power_of_two(self, values: Any, axis: int | None = None) -> Any:
         """Return powers of two, in the dtype of V (b, d), by which the largest, or those of columns, come to about 1.
@@ -610,42 +580,12 @@ class Device:
         looked at from here before it is multiplied. A group has the scale of its first block.
         """
         xp, V = self.xp, self.put(values)
-        most = xp.astype(self.largest(V, axis), xp.float64)
+        most = xp.astype(_largest(V, axis), xp.float64)
         usable = xp.isfinite(most) & (most > 0)
         exponent = xp.floor(xp.log2(xp.where(usable, most, xp.ones_like(most))))
         exponent = xp.clip(exponent, -FLOAT32_EXPONENT, FLOAT32_EXPONENT)
         # Rounded to float32, in which a power of two is exact even where a library's pow is not.
         return xp.astype(xp.astype(xp.pow(xp.full_like(most, 2.0), -exponent), xp.float32), V.dtype)
-
-    def mean_of(self, values: Any, dtype: DType | None = None) -> Any:
-        """Return the mean of the finite values of rows (b, d), in a dtype.
-
-        The mean of complete rows, if there are some, as of :func:`bigpca.forms.DenseForm.mean`.
-        """
-        with self.precise():
-            xp, V = self.xp, self.put(values) if dtype is None else self.floats(self.put(values), dtype)
-            finite = xp.isfinite(V)
-            complete = xp.all(finite, axis=1, keepdims=True)
-            finite = finite & (complete | ~xp.any(complete))
-            counts = self.sums(xp.astype(finite, V.dtype))
-            shift = self.sums(xp.where(finite, V, xp.zeros_like(V))) / xp.where(counts > 0, counts, 1.0)
-            return xp.astype(xp.where(xp.isfinite(shift), shift, xp.zeros_like(shift)), V.dtype)
-
-    def shifted(self, values: Any, shift: Any | None, dtype: DType) -> tuple[RowsThere, Any, Any, Any]:
-        """Return rows in a dtype less a shift (d,), or less their mean; their sums; the shift, where it came from; and
-        the shift there, from which later rows are subtracted.
-
-        The shift is rounded to the dtype first, so that the subtraction is all that rounds; one that is there was
-        returned by this.
-        """
-        with self.precise():
-            xp, V = self.xp, self.floats(self.put(values), dtype)
-            own = self.mean_of(V) if shift is None else self.floats(self.put(shift), dtype)
-            given = shift is None or isinstance(shift, np.ndarray)
-            there = xp.astype(own, xp.float64) if given else shift
-            about = shift.astype(dtype).astype(np.float64) if isinstance(shift, np.ndarray) else there
-            rows = RowsThere(V - own, self.name)
-            return rows, self.sums(rows), about, there
 
     def add_pair(self, rows: Any, columns: Any, target: Array, there: list[Any]) -> None:
         """Add a tile, the product of rows (a, d) with others (d, b), to those that are there."""
@@ -657,34 +597,7 @@ class Device:
 
     def kernel_sums(self, V: Array, product: Array, squares: Vector, start: int) -> KernelSumsThere:
         """Return what multiplies tiles of a kernel matrix by V (n, l), for rows from ``start`` on."""
-        return KernelSumsThere(self, V, product, squares, start)
-
-    def marks(self, rows: Any) -> Any:
-        """Return a number for each row of (b, d), which is finite exactly if all its values are."""
-        with self.precise():
-            xp, V = self.xp, self.put(rows)
-            return xp.matmul(V, xp.full((V.shape[1],), 2.0**-MARK_EXPONENT, dtype=V.dtype, device=self._device))
-
-    def all_finite(self, arrays: list[Any]) -> bool:
-        """Whether all values of some arrays are finite, which takes one look."""
-        with self.precise():
-            xp = self.xp
-            vectors = [one for one in arrays if one.ndim == 1]  # as one: to ask for each takes longer than to look
-            joined = ([xp.concat(vectors)] if vectors else []) + [one for one in arrays if one.ndim != 1]
-            return not joined or bool(xp.all(xp.stack([xp.all(xp.isfinite(one)) for one in joined])))
-
-    def add_gram(self, total: Any, values: Any, scale: Any | None, weights: Vector | None = None) -> Any:
-        """Return ``total + V'W V`` (d, d) of rows V (b, d), whose memory may be that of total; the sum is in float64.
-
-        The product is in the precision of the rows; of columns that are multiplied by ``scale`` (d,), if one is given.
-        """
-        with self.precise():
-            xp, V = self.xp, self.put(values)
-            if weights is not None:
-                V = V * xp.astype(self.put(np.sqrt(weights)), V.dtype)[:, None]
-            V = V if scale is None else V * scale
-            total += self.product(V, V)
-            return total
+        return KernelSumsThere(V, product, squares, start, self)
 
     def product(self, V: Any, Z: Any) -> Any:
         """Return ``V'Z`` in float64; 8,192 rows are summed in the precision of the rows, as in this process."""
@@ -695,15 +608,6 @@ class Device:
         first, second = (xp.reshape(one[:whole, :], (-1, SUMMED_ROWS, one.shape[1])) for one in (V, Z))
         product = xp.sum(xp.matmul(xp.matrix_transpose(first), second), axis=0, dtype=xp.float64)
         return product if whole == b else product + self.product(V[whole:, :], Z[whole:, :])
-
-    def square(self, here: Any, there: Any) -> Any:
-        """Return the scatter of moments, fetched or where they were, as a new (d, d) matrix on the device."""
-        return self.put(there.device.whole(there.packed, there.n_features))
-
-    def whole(self, S: Any, d: int) -> Any:
-        """Return both triangles of a symmetric matrix (d, d), whose lower one may be rounded otherwise."""
-        upper = self.xp.triu(S)
-        return upper + self.xp.matrix_transpose(self.xp.triu(upper, k=1))
 
     def plus_squares(self, total: Any, rows: Any, sign: float, *, whole: bool) -> Any:
         """Return a symmetric matrix plus ``sign rows' rows``, or its diagonal plus that of it."""
@@ -732,30 +636,14 @@ class Device:
 
     def projected(self, rows: Array, mean: Array, axes: Array) -> Array:
         """Return ``(rows - mean) axes`` (b, k) in the precision of the axes (d, k)."""
-        return np.require(self.scores(rows, mean, axes)[0], requirements=["W"])  # JAX lets nobody change it
+        ((_, scores, _),) = self.scored(rows, mean, axes, None, None, residuals=False)
+        return np.require(scores, requirements=["W"])  # JAX lets nobody change it
 
     def scored(
         self, rows: Array, mean: Vector, axes: Array, rest: Vector | None, factors: Vector | None, *, residuals: bool
     ) -> Iterator[tuple[int, Array, Vector | None]]:
-        """Yield 0, and what :meth:`scores` returns."""
-        yield 0, *self.scores(rows, mean, axes, rest=rest, factors=factors, residuals=residuals)
-
-    def centred_rows(self, rows: int, d: int, itemsize: int) -> int:
-        """Return how many rows are centred at a time: all."""
-        return rows
-
-    def scores(
-        self,
-        rows: Array,
-        mean: Vector,
-        axes: Array,
-        *,
-        rest: Vector | None = None,
-        factors: Vector | None = None,
-        residuals: bool = False,
-    ) -> tuple[Array, Vector | None]:
-        """Return ``Z = V A`` (b, k) of ``V = (rows - mean + rest) factors`` (b, d), in the precision of A (d, k); and,
-        with ``residuals``, ``|V - Z A'|^2`` (b,) in float64 for orthonormal columns of A.
+        """Yield 0, and ``Z = V A`` (b, k) of ``V = (rows - mean + rest) factors`` (b, d), in the precision of A (d, k);
+        with ``residuals``, ``|V - Z A'|^2`` (b,) in float64 for orthonormal columns of A too.
 
         The rows are transferred once.
         """
@@ -766,18 +654,67 @@ class Device:
             V = V if rest is None else V + self.put(rest)
             V = V if factors is None else V * self.put(factors)
             Z = xp.matmul(V, A)
-            if not residuals:
-                return self.fetch(Z), None
-            left = xp.astype(V - xp.matmul(Z, xp.matrix_transpose(A)), xp.float64)
-            return self.fetch(Z), self.fetch(xp.sum(left * left, axis=1))
+            squares = None
+            if residuals:
+                left = xp.astype(V - xp.matmul(Z, xp.matrix_transpose(A)), xp.float64)
+                squares = self.fetch(xp.sum(left * left, axis=1))
+            scores = self.fetch(Z)
+        yield 0, scores, squares
 
 
-Namespace: TypeAlias = Host | Device  # where a state's arrays are, and the library that has their functions
+Namespace: TypeAlias = Host  # where a state's arrays are, and the library that has their functions
 
 
 def namespace(name: str) -> Namespace:
     """Return what the setting ``arithmetic`` names; the host by default, and where a device has no float64."""
-    return HOST if name in ("", HOST.name) else Device.summing(name)
+    if name in ("", HOST.name):
+        return HOST
+    device = Device.of(name)
+    return device if device.has_float64 else HOST
+
+
+@cache  # of a process
+def speed_of(device: Namespace) -> dict[str, float]:
+    """Return operations a second of products in both precisions, until one number of each is here; measured."""
+    rates = []
+    for dtype in (np.float32, np.float64) if device.driven else ():
+        with device.precise():
+            V, seconds = device.put(np.ones((SQUARE, SQUARE), dtype)), []
+            for _ in range(ROUNDS):
+                began = time.perf_counter()
+                device.fetch((V @ V)[:1, :1])
+                seconds.append(time.perf_counter() - began)
+            rates.append(2.0 * SQUARE**3 / min(seconds))
+    return dict(zip(("there_single", "there_double"), rates, strict=False))
+
+
+def taken(
+    device: Namespace, states: Iterable[Any], rows: object, merging: int, *, staying: bool
+) -> tuple[Namespace, int]:
+    """Return what multiplies such blocks for states, and its memory that they take, so many of each when they merge.
+
+    It is the host if one of them is NumPy's only, or if all multiply nothing of rows that come from a device.
+    """
+    if not device.driven:
+        return HOST, 0
+    moved = [one.there(device) for one in states]
+    each = [None if one.lives_there and one.device == HOST else one.device_bytes(rows) for one in moved]
+    held = sum(one or 0 for one in each)
+    if None in each or not (staying or held):
+        return HOST, 0
+    return device, held + (merging * sum(one.bytes_there for one in moved) if held else 0)
+
+
+def square_on(device: Namespace, fetched: Any, moments: Any) -> Any:
+    """Return the scatter of moments, which were fetched too, as a new (d, d) matrix on a device; on the host, its upper
+    triangle.
+    """
+    if not device.driven:
+        return fetched.scatter
+    if isinstance(S := moments.packed, np.ndarray):
+        return device.put(unpack(S, moments.n_features))
+    upper = device.xp.triu(S)  # the lower triangle may be rounded otherwise
+    return upper + device.xp.matrix_transpose(device.xp.triu(upper, k=1))
 
 
 def place_name(array: Any) -> str:
@@ -791,7 +728,7 @@ def namespace_of(rows: Any) -> Namespace:
     return Device.holding(rows) if isinstance(rows, RowsThere) else HOST
 
 
-class GramThere:
+class GramThere(Gram):
     """Products ``V'V`` (d, d) of rows on a device, as :class:`bigpca.host.Gram`, of columns that are scaled."""
 
     def __init__(self, device: Device) -> None:
@@ -799,10 +736,15 @@ class GramThere:
 
     def add(self, total: Any, values: Any, weights: Vector | None = None) -> Any:
         """Return the sum with that of more rows; the first ones say how columns are scaled."""
-        self.precision = max(self.precision, float(np.finfo(self.device.dtype_of(V := self.device.put(values))).eps))
-        if self.scale is None and V.dtype != self.device.xp.float64:
-            self.scale = self.device.power_of_two(V, axis=0)
-        return self.device.add_gram(total, V, self.scale, weights)
+        device, V = self.device, self.device.put(values)
+        self.precision = max(self.precision, float(np.finfo(dtype_of(V)).eps))
+        if self.scale is None and V.dtype != device.xp.float64:
+            self.scale = device.power_of_two(V, axis=0)
+        if weights is not None:
+            V = V * device.floats(device.put(np.sqrt(weights)), dtype_of(V))[:, None]
+        V = V if self.scale is None else V * self.scale
+        total += device.product(V, V)  # in float64, in the precision of the rows for some of them
+        return total
 
     def close(self, total: Any) -> Any:
         """Return the sum without the scale of both columns, whose product may be out of range."""
@@ -810,7 +752,7 @@ class GramThere:
         return total if scale is None else total / scale[:, None] / scale
 
 
-class ThinThere:
+class ThinThere(Thin):
     """Products of rows on a device with a thin factor W (d, l), as :class:`bigpca.host.Thin`: scaled, not opened."""
 
     def __init__(self, device: Device, factor: Any, first: Any) -> None:
@@ -898,17 +840,13 @@ _restore: dict[str, Callable[[], None]] = {}
 
 
 @dataclass
-class KernelSumsThere:
+class KernelSumsThere(KernelSums):
     """``K V`` (and the squares of K) on a device, as :class:`bigpca.host.KernelSums`: a piece for each tile of rows.
 
     Pieces are replaced, because arrays of JAX cannot be changed, and fetched once, at the end.
     """
 
     device: Device
-    V: Array
-    product: Array
-    squares: Vector
-    start: int
     _factors: dict[int, Any] = field(default_factory=dict)
     _products: dict[int, Any] = field(default_factory=dict)
     _squares: dict[int, Any] = field(default_factory=dict)
@@ -924,7 +862,7 @@ class KernelSumsThere:
         xp = self.device.xp
         if column not in self._factors:
             rows = self.V[column : column + K.shape[1]]
-            self._factors[column] = self.device.put(rows.astype(self.device.dtype_of(K)))
+            self._factors[column] = self.device.put(rows.astype(dtype_of(K)))
         self._products[row] = self._products.get(row, 0.0) + self._multiplied(K, self._factors[column])
         if len(self.squares):
             self._squares[row] = self._squares.get(row, 0.0) + xp.sum(K * K, axis=1, dtype=xp.float64)
@@ -944,11 +882,6 @@ class KernelSumsThere:
         for here, there in ((self.product, self._products), (self.squares, self._squares)):
             for row, piece in there.items():
                 here[row - self.start : row - self.start + piece.shape[0]] = self.device.fetch(piece)
-
-
-Products: TypeAlias = host.Gram | GramThere
-KernelTiles: TypeAlias = host.KernelSums | KernelSumsThere
-ThinProducts: TypeAlias = host.Thin | ThinThere
 
 
 @contextmanager

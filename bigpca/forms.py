@@ -5,12 +5,12 @@ Code that takes rows of either kind asks ``csr.form_of(rows)`` for what does it,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import blas
@@ -38,47 +38,22 @@ class DenseForm:
     Attributes
     ----------
     shifts : bool
-        Whether something can be subtracted from rows before they are multiplied.
-    stays : bool
-        Whether a block may overwrite the rows that were read.
-    strips : bool
-        Whether BLAS multiplies the rows, in strips of several threads.
+        Whether a shift is subtracted from rows before they are multiplied, in the memory in which they were read if it
+        is the task's; it would make sparse ones dense. Such rows are multiplied by BLAS, in strips of several threads.
     once : str
         How to write the rows of a graph to a store.
     """
 
     shifts: ClassVar[bool] = True
-    stays: ClassVar[bool] = True
-    strips: ClassVar[bool] = True
     once: ClassVar[str] = "Write the array once with bp.ingest(X, out) and open that."
-
-    def after(self, kept: bool) -> DenseForm:
-        """Return the form of what a map makes of rows, which leaves sparse ones sparse if they are ``kept`` so."""
-        return self
 
     def meta(self, dtype: DType) -> Any:
         """Return the ``meta`` of Dask arrays of such chunks."""
         return np.empty((0, 0), dtype)
 
-    def mean_values(self, columns: int, known: float | None, look: Callable[[], tuple[int, int]]) -> float:
-        """Return the stored values of a mean row: those that are ``known``, or a ``look`` at some rows shows."""
-        return float(columns)
-
-    def looked(self, look: Callable[[], tuple[int, int]]) -> tuple[int, int]:
-        """Return how many rows a look at some of them has seen, and how many values these store."""
-        return 0, 0
-
-    def per_row(self, values: float) -> float | None:
-        """Return ``stored`` of a :class:`bigpca.costs.BlockForm`."""
-        return None
-
     def row_bytes(self, values: float, itemsize: int) -> float:
         """Return the bytes of a row of so many stored values."""
         return values * itemsize
-
-    def slab_bytes(self, usual: int) -> int:
-        """Return the bytes of a slab of rows that is multiplied at a time, at most."""
-        return usual
 
     def stored(self, rows: Any) -> Any:
         """Return the values that rows store, in an array of one dimension or more."""
@@ -92,30 +67,6 @@ class DenseForm:
         """Return rows as an array of NumPy."""
         return np.asarray(rows)
 
-    def flat(self, rows: Any, width: int) -> Values:
-        """Return rows of any shape as rows (b, width)."""
-        return rows.reshape(len(rows), width)
-
-    def like_first(self, rows: Any, label: str) -> Any:
-        """Return a batch of rows in this form, that of the first batch."""
-        raise TypeError(f"{label} is sparse, but the first batch is dense. Give all batches in one form.")
-
-    def fitted(self, rows: Any, fit: Callable[[Array], Array]) -> Any:
-        """Return rows in the dtype that ``fit`` converts arrays to, or its error of rows that do not fit."""
-        return fit(np.asarray(rows))
-
-    def unplanned(self, rows: Any) -> int:
-        """Return the stored values of rows, if their number was not known before."""
-        return 0
-
-    def columns(self, rows: Any, first: int, last: int) -> Any:
-        """Return some columns, in an array of their own."""
-        return np.ascontiguousarray(rows[:, first:last])
-
-    def vectors(self, rows: Any) -> tuple[Array, ...]:
-        """Return the arrays that hold the rows, without the row ends of sparse ones."""
-        return (rows,)
-
     def content(self, rows: Any, first: int) -> Any:
         """Return the bytes of rows from that number on, which do not depend on how batches are cut."""
         return np.ascontiguousarray(rows).data
@@ -125,18 +76,18 @@ class DenseForm:
         lines, columns = np.nonzero(chosen)
         return lines, columns
 
-    def mask(self, rows: Any, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return some of the :meth:`stored` values as a mask (b, d)."""
-        return chosen
+    def mapped(
+        self, rows: Any, f: Callable[..., Array], *by_column: Array, by_row: Sequence[Array] = (), **out: Any
+    ) -> Any:
+        """Return rows whose stored values are ``f(values, *of_their_columns, *of_their_rows)``, for vectors (d,) of the
+        columns and (b,) of the rows; ``out=`` is of dense ones.
+        """
+        return f(rows, *by_column, *(one[:, None] for one in by_row), **out)
 
-    def lines(self, rows: Any, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """Return which rows (b,) have some of the :meth:`stored` values."""
-        found: NDArray[np.bool_] = np.any(chosen, axis=1)
+    def along_rows(self, rows: Any, f: np.ufunc, dtype: DTypeLike | None = None) -> Array:
+        """Return what ``f`` makes of 0 and the stored values of each row (b,), in their dtype or another one."""
+        found: Array = f.reduce(rows, axis=1, dtype=dtype, initial=0)
         return found
-
-    def mapped(self, rows: Any, f: Callable[..., Array], *by_column: Array) -> Values:
-        """Return rows whose stored values are ``f(values, *of_their_columns)``, for vectors (d,) of the columns."""
-        return f(rows, *by_column)
 
     def affine(self, rows: Any, shift: Any, inverse_scale: Vector | None, out: Array | None = None) -> Values:
         """Return ``(x - shift) * inverse_scale``, in ``out`` if it is given; nothing is subtracted from sparse rows."""
@@ -145,29 +96,6 @@ class DenseForm:
         if inverse_scale is not None:
             np.multiply(out, inverse_scale.astype(rows.dtype), out=out)
         return out
-
-    def about_zero(self, rows: Any, shift: Vector) -> Values:
-        """Return rows that are less a shift as they were."""
-        return np.asarray(rows + shift)
-
-    def searched(self, rows: Any, inside: Callable[[Array], bool]) -> Array:
-        """Return dense rows in which values that are not ``inside`` are searched: no sparse ones if all are."""
-        found: Array = rows
-        return found
-
-    def replaced(self, rows: Any, bad: NDArray[np.bool_]) -> Values:
-        """Return a copy with valid rows in the place of some bad ones, whose values are not finite."""
-        clean = np.array(np.asarray(rows))
-        clean[bad] = clean[~bad][0] if not bad.all() else 1
-        return clean
-
-    def filled(self, rows: Array, means: Vector) -> Values:
-        """Set NaN to the means of their columns, in place."""
-        step = cached_rows(rows.shape[1] * rows.itemsize)
-        for i in range(0, len(rows), step):
-            strip = rows[i : i + step]
-            np.copyto(strip, means, where=np.isnan(strip))
-        return rows
 
     def multiply(self, V: Any, Q: Array, out: Array | None = None) -> Array:
         """Return ``V Q`` in the dtype of V, in ``out`` if that is given and V is dense."""
@@ -186,26 +114,17 @@ class DenseForm:
         """Return the dtype in which rows are projected for results of ``dtype``."""
         return dtype
 
-    def placed(self, device: Any, host: Any) -> Any:
-        """Return what multiplies these rows: a device, or the host."""
-        return device
-
-    def by_rows(self, work: Callable[[Any], Array], rows: Any) -> Array:
-        """Return what ``work`` makes of rows, in the strips of this group."""
-        return blas.by_rows(work, rows)
-
-    def add_product(self, V: Any, Z: Array, out: Array) -> None:
-        """Add ``V'Z`` to ``out``."""
+    def add_product(self, V: Any, Z: Array, out: Array | None = None) -> Array:
+        """Return ``V'Z`` (d, l), added to ``out`` if that is given."""
+        if out is None:  # in the order in which products are added fastest: by a fifth for widths near 100
+            out = np.zeros((V.shape[1], Z.shape[1]), V.dtype, order="F")
         blas.add_product(V, Z, out)
+        return out
 
     def add_sketched(self, V: Any, part: Any, out: Array, step: int) -> None:
         """Add ``V part'`` to ``out``, for a sparse part (q, d) with a few entries in each column, by so many rows."""
         for i in range(0, len(V), step):
             out[i : i + step] += (part @ np.ascontiguousarray(V[i : i + step].T)).T  # (columns, rows)
-
-    def zeros(self, V: Any, columns: int) -> Array:
-        """Return (d, l) zeros in the order in which products are added fastest: by a fifth for widths near 100."""
-        return np.zeros((V.shape[1], columns), V.dtype, order="F")
 
     def add_pair(self, rows: Any, columns: Any, target: Array) -> None:
         """Add the products of rows (a, d) and columns (d, b) to the target (a, b), summed in float64."""
@@ -241,8 +160,11 @@ class DenseForm:
             total += values[whole:].astype(dtype, copy=False).sum(axis=0)
         return total
 
-    def column_squares(self, values: Any, weights: Vector | None = None) -> Vector:
-        """Return the (weighted) sum of squares of every column in float64, converting only a few rows at a time."""
+    def column_squares(self, values: Any, weights: Vector | None = None, scale: Any = None) -> Vector:
+        """Return the (weighted) sum of squares of every column in float64, converting only a few rows at a time.
+
+        On a device, rows are multiplied by a power of two first, which is found if no ``scale`` is given.
+        """
         total = np.zeros(values.shape[1])
         step = cached_rows(8 * values.shape[1])
         for i in range(0, len(values), step):
@@ -250,30 +172,15 @@ class DenseForm:
             total += np.einsum("ij,ij->j", rows, rows) if weights is None else weights[i : i + step] @ rows**2
         return total
 
-    def add_squares(self, block: Any, shift: Vector | None, squares: Vector) -> Any:
-        """Add the squares of a block to those of its group about a ``shift`` (None: the first), and return the block
-        about it.
-        """
+    def add_squares(self, block: Any, shift: Vector | None, squares: Vector) -> tuple[Any, Vector]:
+        """Return a block about the ``shift`` of its group (None: the first), and the group's squares with its own."""
         squares += self.column_squares(block.values, block.weights)
-        return block
-
-    def row_totals(self, values: Any) -> Vector:
-        """Return the sum of each row in float64."""
-        return np.asarray(values.sum(axis=1, dtype=np.float64))
-
-    def row_magnitudes(self, values: Any) -> Array:
-        """Return the largest magnitude of each row."""
-        largest: Array = np.maximum(values.max(axis=1, initial=0), -values.min(axis=1, initial=0))
-        return largest
+        return block, squares
 
     def row_norms(self, values: Any) -> Array:
         """Return the norm of each row."""
         norms: Array = np.sqrt(np.einsum("ij,ij->i", values, values))
         return norms
-
-    def by_row(self, f: Callable[..., Array], rows: Any, numbers: Array, **out: Any) -> Values:
-        """Return rows whose stored values are ``f(values, number_of_their_row)``; ``out=`` is of dense ones."""
-        return f(rows, numbers[:, None], **out)
 
     def seen(self, values: Any, sums: Vector, shift: Vector) -> Vector:
         """Return column sums of values that came in float64, set to :data:`SEEN` where these are tiny."""
@@ -345,6 +252,13 @@ class DenseForm:
         sums = sum((found[edge][0] for edge in edges[:-1]), np.zeros(values.shape[1]))
         return shifted, sums, max([0.0, *(most for _, most in found.values())])
 
+    def shifted(self, values: Any, shift: Array | None, dtype: DType) -> tuple[Any, Vector, Vector, Vector | None]:
+        """Return rows less a shift (d,), or their mean, in place if they are here; their sums, and :meth:`origin`."""
+        near = self.mean(values) if shift is None else shift.astype(values.dtype, copy=False)
+        np.subtract(values, near, out=values)
+        sums = self.column_sums(values)
+        return values, sums, *self.origin(near, sums, *values.shape)
+
     def total(self, values: Any) -> Vector:
         """Return the sums of columns, each added in float64."""
         sums: Vector = values.sum(axis=0, dtype=np.float64)
@@ -354,11 +268,6 @@ class DenseForm:
         """Return what rows are about, and what else is to be subtracted from their products."""
         return np.zeros(d) if shift is None else shift.astype(np.float64), None
 
-    def among(self, block: Any, own: Integers, shift: Array | None) -> tuple[Any, Array | None]:
-        """Return some rows of a block about a shift of their own beside that of the block, and that shift."""
-        part = block.about(block.values[own], block.rows[own], shift, block.device)
-        return part.moved(block.origin), part.shift
-
     def strips_of(self, block: Any, shift: Array | None) -> Iterator[Any]:
         """Yield a block as dense blocks."""
         yield block
@@ -367,29 +276,14 @@ class DenseForm:
         """Yield rows and the place of their first: at once if they are dense, or may be ``whole``, or dense strips."""
         yield rows, 0
 
-    def repeated(self, pieces: Any, whole: bool) -> Any:
-        """Return pieces that are gone through once for each of the :meth:`parts`."""
-        return pieces
-
     def gram(self, rows: Any) -> Any:
         """Return sums for ``X'X`` of rows in this form; None for those that are multiplied as dense strips."""
         return None
 
-    def nothing_lost(self, d: int) -> Vector | None:
-        """Return zeros (d,) if sums are centred after they are added up, and lose digits; else None."""
-        return None
-
-    def add_left(self, product: Array, V: Array, values: Any, block: Any) -> None:
-        """Add ``V' values`` to a product."""
+    def add_left(self, product: Array, V: Array, values: Any, block: Any) -> Array:
+        """Return a product with ``V' values`` of some rows of a block."""
         product += V.T.astype(values.dtype) @ values
-
-    def widened(self, rows: Any) -> Values:
-        """Return rows in the precision of their products with float64 numbers."""
-        return rows
-
-    def pieces(self, count: int, step: int) -> Iterator[slice]:
-        """Yield slices of ``count`` rows whose products are summed apart."""
-        yield from (slice(i, i + step) for i in range(0, count, step))
+        return product
 
 
 def magnitude(values: Array) -> float:

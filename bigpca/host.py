@@ -1,15 +1,15 @@
 """The host as a device: what a task does to a block of NumPy's or of sparse rows, which are where they are used.
 
 :class:`Host` has the names of :class:`bigpca.devices.Device`: what is written for a device runs here, and transfers
-return what they are given.
+return what they are given. What is done to rows is done by their form.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from types import ModuleType
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,12 +17,15 @@ from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csr_array
 
 from bigpca import blas
-from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, add_product_packed, packed_size, unpack
+from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, add_product_packed, packed_size
 from bigpca.csr import form_of
-from bigpca.forms import Values, magnitude
+from bigpca.forms import DENSE, DenseForm, Values, magnitude
 
 CENTRED_BYTES = 1 << 20  # of rows that are centred and multiplied at a time: they stay in a core's cache
 MIN_CENTRED_ROWS = 256
+BYTES_THERE = 256 << 20  # of a tile, at most: a device has no cache to hold it, and is asked for few of them
+SLAB_BYTES_THERE = 1024 << 20  # of rows that are there, at most: to ask for a block takes longer than its products
+SLABS_THERE = 64  # that its memory could hold at least
 SUMMED_ROWS = 8192  # whose product is summed in their own precision
 FLOAT32_MIN, FLOAT32_MAX = 1e-12, 1e12  # largest entry of a block that is multiplied in float32
 LEAST_SQUARES = 1e-25  # sum of float32 squares to which those that underflow, below 1e-38 each, add nothing
@@ -31,15 +34,76 @@ MIN_SQUARE, MAX_SQUARE = 1e-28, 1e38  # the range in which float32 holds sums of
 
 @dataclass(frozen=True)
 class Host:
-    """NumPy as a library of arrays on a device, whose place is the host's memory."""
+    """NumPy as a library of arrays on a device, whose place is the host's memory.
 
-    name: ClassVar[str] = "numpy"
-    library: ClassVar[str] = "numpy"
-    driven: ClassVar[bool] = False
-    xp: ClassVar[ModuleType] = np
-    identity: ClassVar[dict[str, object]] = {}
-    reads_too: ClassVar[bool] = False
-    slab_bytes: ClassVar[int] = 0
+    A device is another library, and the names of a place in it; what it does otherwise is in
+    :class:`bigpca.devices.Device`.
+    """
+
+    library = "numpy"
+    place = ""
+    form: ClassVar[DenseForm] = DENSE  # of dense rows that are there
+
+    @property
+    def name(self) -> str:
+        """The setting that chooses it."""
+        return f"{self.library}:{self.place}" if self.place else self.library
+
+    @property
+    def driven(self) -> bool:
+        """Whether one thread drives it."""
+        return self.library != Host.library
+
+    @property
+    def reads_too(self) -> bool:
+        """Whether the thread that drives it may make batches too: they would see the precision that JAX is set to."""
+        return self.driven and self.library != "jax"
+
+    @property
+    def xp(self) -> Any:
+        """The library's functions, as the array API standard names them."""
+        return np
+
+    @property
+    def identity(self) -> dict[str, object]:
+        """What the last bits of sums on it depend on."""
+        return {"arithmetic": self.name, "slab_bytes": self.slab_bytes} if self.driven else {}
+
+    def share(self, parts: int, most: int) -> int:
+        """Return one of so many parts of a device's memory, or ``most`` bytes: none of the host's, which is planned."""
+        return 0
+
+    @property
+    def slab_bytes(self) -> int:
+        """Bytes of the rows on a device that are multiplied at a time."""
+        return self.share(SLABS_THERE, SLAB_BYTES_THERE)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Bytes of a tile."""
+        return self.share(SLABS_THERE, BYTES_THERE)
+
+    def tile_rows(self, own: int, row_bytes: int, least: int = 1) -> int:
+        """Return the rows of so many bytes that are used at a time: on the host ``own``, those that suit its cache."""
+        return max(least, self.tile_bytes // max(1, row_bytes)) if self.driven else own
+
+    def tile_edge(self, itemsize: int) -> int:
+        """Return the rows and columns of a square tile of a device."""
+        return math.isqrt(self.tile_bytes // itemsize)
+
+    def ahead(self, own: int) -> int:
+        """Return how many tiles idle threads make at a time: one thread drives a device."""
+        return 1 if self.driven else own
+
+    def beside(self, rows: Any, dtype: DType) -> Any:
+        """Return rows that are compared with a block in that dtype."""
+        return self.rows(rows.astype(dtype, copy=False)) if self.driven else rows
+
+    def reading(self, plain: Any, sending: Any, ahead: int) -> tuple[Any, int]:
+        """Return the reader of rows that are multiplied here, and how many reads it makes ahead; to a device, rows are
+        on their way when they are returned.
+        """
+        return (sending, ahead) if self.driven else (plain, 1)
 
     def put(self, values: Any) -> Any:
         """Return the array."""
@@ -51,16 +115,11 @@ class Host:
         """Return what a state keeps."""
         return value
 
-    def precise(self) -> AbstractContextManager[None]:
+    def precise(self) -> AbstractContextManager[Any]:
         """Return what statements run in: nothing has to be set."""
         return nullcontext()
 
     driving = precise
-
-    def dtype_of(self, array: Any) -> DType:
-        """Return the dtype of an array."""
-        dtype: DType = array.dtype
-        return dtype
 
     def floats(self, values: Any, dtype: DType) -> Any:
         """Return values in a floating-point dtype."""
@@ -74,82 +133,13 @@ class Host:
         """Return zeros."""
         return np.zeros(shape, dtype, order=order)  # type: ignore[call-overload, no-any-return]
 
-    def tile_rows(self, own: int, row_bytes: int, least: int = 1) -> int:
-        """Return the rows that are used at a time: those that suit the host's cache, which are given."""
-        return own
-
-    def ahead(self, own: int) -> int:
-        """Return how many tiles idle threads make at a time."""
-        return own
-
-    def beside(self, rows: Any, dtype: DType) -> Any:
-        """Return rows that are compared with a block in that dtype."""
-        return rows
-
-    def reading(self, plain: Any, sending: Any, ahead: int) -> tuple[Any, int]:
-        """Return the reader of rows that are multiplied here, and how many reads it makes ahead."""
-        return plain, 1
-
-    def lacking(self, size: int) -> int:
-        """Return what a panel of that size takes beyond half of a device's memory."""
-        return 0
-
-    def speed(self) -> dict[str, float]:
-        """Return the speed of a device."""
-        return {}
-
-    def tile_edge(self, itemsize: int) -> int:
-        """Return the rows and columns of a square tile of a device."""
-        return 1
-
-    def taken(self, states: object, rows: object, merging: int, *, staying: bool) -> tuple[Host, int]:
-        """Return what multiplies blocks for states, and what they take of a device."""
-        return self, 0
-
     def within_range(self, values: Any, largest: float | None) -> Any:
         """Return rows, in float64 if float32 does not hold their products."""
         return within_range(values, largest)
 
     def power_of_two(self, values: Any, axis: int | None = None) -> Any:
-        """Return by what values are multiplied before their products: rows beyond float32 are float64 here."""
-        return 1.0
-
-    def scaled(self, values: Any, scale: Any) -> Any:
-        """Return values times a power of two, which is 1."""
-        return values
-
-    def mean_of(self, values: Any, dtype: DType | None = None) -> Any:
-        """Return the mean of the finite values of rows (b, d), rounded to a dtype."""
-        return form_of(values).mean(values, dtype)
-
-    def shifted(self, values: Any, shift: Any | None, dtype: DType) -> tuple[Any, Any, Any, Any]:
-        """Subtract a shift (d,) from rows in place, or their mean; return them, their sums, the shift, and a centre."""
-        form = form_of(values)
-        near = form.first_shift(values, shift, values.dtype)
-        values = form.affine(values, near, None, values)
-        sums = form.column_sums(values)
-        return values, sums, *form.origin(near, sums, *values.shape)
-
-    def subtracted(self, centre: Any) -> Any:
-        """Return what is subtracted from products with rows of a block that has a centre."""
-        return centre
-
-    def sums(self, values: Any, weights: Vector | None = None, *, axis: int = 0) -> Vector:
-        """Return the sums of the columns of (weighted) rows."""
-        return form_of(values).column_sums(values, weights=weights)
-
-    def squares(self, values: Any, weights: Vector | None = None, scale: Any = None) -> Vector:
-        """Return the (weighted) sums of squares of columns (d,), in float64."""
-        return form_of(values).column_squares(values, weights)
-
-    def add_squares(self, block: Any, shift: Vector | None, squares: Vector) -> tuple[Any, Vector]:
-        """Return a block about the shift of its group, and the squares with its own."""
-        return block.form.add_squares(block, shift, squares), squares
-
-    def add_left(self, product: Matrix, V: Matrix, values: Any, block: Any) -> Matrix:
-        """Return a product with ``V' values``."""
-        block.form.add_left(product, V, values, block)
-        return product
+        """Return by what values are multiplied before their products; None for 1: rows beyond float32 are float64."""
+        return None
 
     def row_squares(self, rows: Array) -> Vector:
         """Return the sum of squares of each row (b,), in float64."""
@@ -158,10 +148,6 @@ class Host:
             part = rows[i : i + 256].astype(np.float64, copy=False)
             out[i : i + 256] = np.einsum("ij,ij->i", part, part)
         return out
-
-    def seen(self, V: Any, sums: Vector, shift: Vector) -> Vector:
-        """Return the sums of rows that came in float64, with a mark where values are tiny, but not 0."""
-        return form_of(V).seen(V, sums, shift)
 
     def add_pair(self, rows: Values, columns: Values, target: Array, there: list[Any]) -> None:
         """Add the product of rows (a, d) with others (d, b) to a tile (a, b)."""
@@ -175,22 +161,9 @@ class Host:
         """Return what multiplies tiles of a kernel matrix by V (n, l), for rows from ``start`` on."""
         return KernelSums(V, product, squares, start)
 
-    def all_finite(self, arrays: object) -> bool:
-        """Whether all values of arrays of a device are finite; blocks here are looked at as they are made."""
-        return True
-
     def product(self, V: Any, Z: Any) -> Any:
         """Return ``V'Z``, in the precision of both; V may be sparse."""
         return V.T @ Z
-
-    def square(self, here: Any, there: Any) -> Matrix:
-        """Return the scatter of moments, fetched or where they were, as a new (d, d) matrix: its upper triangle."""
-        scatter: Matrix = here.scatter
-        return scatter
-
-    def whole(self, packed: Vector, d: int) -> Matrix:
-        """Return both triangles of a packed matrix (d, d)."""
-        return unpack(packed, d)
 
     def plus_squares(self, total: Array, rows: Array, sign: float, *, whole: bool) -> Array:
         """Return a packed triangle plus ``sign rows' rows``, or its diagonal plus that of it; in place."""
@@ -248,11 +221,13 @@ class Host:
             yield start, np.matmul(shifted, axes, out=scores[: len(part)]), shifted
 
     def centred_rows(self, rows: int, d: int, itemsize: int) -> int:
-        """Return how many of ``rows`` rows are centred at a time, about the same number each time.
+        """Return how many of ``rows`` rows are centred at a time, about the same number each time: on a device, all.
 
         That many rows are still in the cache when they are multiplied. Fewer would be slow, and the BLAS multiplies a
         single row by another routine, with other last bits.
         """
+        if self.driven:
+            return rows
         most = max(MIN_CENTRED_ROWS, CENTRED_BYTES // max(1, d * itemsize))
         return max(1, -(-rows // max(1, -(-rows // most))))
 
@@ -361,7 +336,7 @@ class Thin:
     Products of up to 8,192 rows are summed in the rows' precision, and these sums in float64.
     """
 
-    scale: ClassVar[float] = 1.0
+    scale = 1.0
 
     def __init__(self, factor: Any) -> None:
         self.factor, self._rows = factor, 0
@@ -369,14 +344,14 @@ class Thin:
 
     def multiply(self, V: Values) -> Array:
         """Return ``V W`` (b, l)."""
-        return form_of(V).by_rows(self.factor.multiply, V)
+        return blas.by_rows(self.factor.multiply, V)
 
     def add(self, total: Matrix, V: Values, Z: Array) -> Matrix:
         """Add ``V'Z`` (d, l) to the open sum; return the one in float64."""
         if self._open is None or self._open.dtype != V.dtype or self._rows + V.shape[0] > SUMMED_ROWS:
             self._flush(total)
-            self._open, self._rows = form_of(V).zeros(V, Z.shape[1]), 0
-        form_of(V).add_product(V, Z, self._open)
+            self._rows = 0
+        self._open = form_of(V).add_product(V, Z, self._open)
         self._rows += V.shape[0]
         return total
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from sys import getrefcount
@@ -24,7 +24,7 @@ from bigpca.data.containers import check_columns, embeddings, foreign, table_row
 from bigpca.data.grids import string_names
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
-from bigpca.data.sparse import columns_beside, is_sparse, row_range, sparse_rows, stacked
+from bigpca.data.sparse import columns_beside, in_form, is_sparse, row_range, sparse_rows, stacked
 from bigpca.data.views import array_of, graph_of, named, view_of
 from bigpca.devices import RowsThere, host_array, is_on_gpu, joined
 from bigpca.errors import MemoryBudgetError, an, brief, counted
@@ -418,6 +418,11 @@ def sparse_of_torch(rows: Any) -> Any:
     return rows
 
 
+def as_table(rows: Any) -> Any:
+    """Return rows of any shape as rows (b, d)."""
+    return rows if len(rows.shape) == 2 else rows.reshape(rows.shape[0], row_width(rows.shape))
+
+
 def fitting(rows: Any, dtype: np.dtype[Any], first: int) -> Any:
     """Return rows in a dtype.
 
@@ -428,7 +433,10 @@ def fitting(rows: Any, dtype: np.dtype[Any], first: int) -> Any:
     """
     if isinstance(rows, RowsThere) and np.can_cast(rows.dtype, dtype):
         return rows if rows.dtype == dtype else rows.astype(dtype)
-    return form_of(rows).fitted(rows, lambda values: fitted(values, dtype, first))
+    form = form_of(rows)
+    with suppress(ValueError):
+        return form.mapped(form.here(rows), lambda values: fitted(values, dtype, first))
+    return fitted(form.dense(rows), dtype, first)  # whose error names the row
 
 
 class SparseRoom:
@@ -901,8 +909,8 @@ class BatchStream:
             self._names = same_columns(batch, self._names, label)
         check_shape(rows.shape, label)
         form = self._form = self._form or form_of(rows)
-        if form_of(rows) is not form:
-            rows = form.like_first(rows.reshape(rows.shape[0], row_width(rows.shape)), label)
+        if form_of(rows).shifts != form.shifts:
+            rows = in_form(form, as_table(rows), label)
         if not rows.shape[0] and 0 in rows.shape[1:] and self._row_shape is not None:  # an empty column of lists
             rows = np.zeros((0, *self._row_shape), self._dtype)
         given = rows.shape[1:]
@@ -936,7 +944,7 @@ class BatchStream:
         if self._keys is not None:
             self._keys.keep(self.position)
             self._keys.add(keys, rows.shape[0], label)
-        return form.flat(rows, row_width(rows.shape)), labels
+        return as_table(rows), labels
 
     def _side_by_side(self, batch: Any, label: str) -> Any:
         """Return the blocks of a batch as rows (b, sum of their columns), in the order of the first batch."""
@@ -966,7 +974,7 @@ class BatchStream:
                 "blocks of a batch the same number of rows."
             )
         blocks = (values[name] for name in self._blocks)
-        return columns_beside([form_of(one).flat(one, row_width(one.shape)) for one in blocks], label)
+        return columns_beside([as_table(one) for one in blocks], label)
 
     def side_by_side(self) -> BatchStream:
         """Return a stream of the same batches, whose arrays are blocks side by side; this one is then used no more.
@@ -1044,8 +1052,7 @@ class BatchRows(Source):
     def stored_values(self) -> int | None:
         """Of sparse rows, a number that a plan and the cut of rows do not read off the first batch, as bits would then
         depend on where it ends: one in ten, and at most those of a long text."""
-        mean = self.stream.form.per_row(min(self.shape[1] / 10, DENSEST / 8))
-        return None if mean is None else max(1, int(mean * self.shape[0]))
+        return None if self.form.shifts else max(1, int(min(self.shape[1] / 10, DENSEST / 8) * self.shape[0]))
 
     @property
     def form(self) -> DenseForm:
@@ -1055,19 +1062,20 @@ class BatchRows(Source):
     @property
     def densest(self) -> float | None:
         """The most for which memory is planned: denser rows are rejected as they come."""
-        return self.stream.form.per_row(float(min(self.shape[1], DENSEST)))
+        return None if self.form.shifts else float(min(self.shape[1], DENSEST))
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         """Read on to a block; fewer rows at the end if their number is not known."""
         rows = self.stream.read(start, stop)
-        form = form_of(rows)
-        if form.unplanned(rows) > DENSEST * max(rows.shape[0], FEW):
+        if self.densest is not None and rows.nnz > DENSEST * max(rows.shape[0], FEW):
             raise MemoryBudgetError(
                 f"rows {start:,} to {start + rows.shape[0] - 1:,} of the batches store {rows.nnz / rows.shape[0]:,.0f} "
                 f"values each; memory is planned for at most {DENSEST:,} of sparse batches. Pass dense batches, "
                 "toarray(), or store the rows as CSR and open them."
             )
-        return rows if columns == (0, rows.shape[1]) else form.columns(rows, *columns)
+        if columns == (0, rows.shape[1]):
+            return rows
+        return form_of(rows).mapped(rows[:, slice(*columns)], np.ascontiguousarray)
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return the CRC-32 of those rows in place of a file's mtime; reads on to them if necessary."""

@@ -74,9 +74,18 @@ def as_csr(X: Any) -> Any:
     return X.tocsr()
 
 
-def form_of_meta(meta: Any) -> DenseForm:
-    """Return what the chunks of a Dask array with that ``meta`` do in their own way."""
-    return SPARSE if is_csr(meta) else DENSE
+def form_of_meta(meta: Any, kept: bool = True) -> DenseForm:
+    """Return what the chunks of a Dask array with that ``meta`` do in their own way, or what a map makes of them, which
+    leaves sparse ones sparse if they are ``kept`` so.
+    """
+    return SPARSE if kept and is_csr(meta) else DENSE
+
+
+def in_form(form: DenseForm, rows: Any, label: str) -> csr_array:
+    """Return a dense batch of rows in the form of the first batch, which is another one."""
+    if form is not SPARSE:
+        raise TypeError(f"{label} is sparse, but the first batch is dense. Give all batches in one form.")
+    return csr_array(rows)
 
 
 def beside(metas: Sequence[Any]) -> tuple[np.dtype[Any], DenseForm]:
@@ -125,14 +134,14 @@ def row_range(rows: Any, start: int, stop: int) -> Any:
 
 def scaled_rows(rows: Any, factors: NDArray[np.float64]) -> Any:
     """Return every row times its factor (b,), in the precision of the rows."""
-    return form_of(rows).by_row(np.multiply, rows, factors.astype(rows.dtype))
+    return form_of(rows).mapped(rows, np.multiply, by_row=(factors.astype(rows.dtype),))
 
 
 def without_values(rows: Any, weights: NDArray[np.float64]) -> Any:
     """Return rows with 1, or stored zeros, in those of weight 0, which may hold anything: ones pass through any map."""
     own = weights > 0
     if isinstance(rows, csr_array):
-        return SPARSE.by_row(lambda values, there: np.where(there, values, 0), rows, own)
+        return SPARSE.mapped(rows, lambda values, there: np.where(there, values, 0), by_row=(own,))
     return np.where(own[:, None], rows, rows.dtype.type(1))
 
 

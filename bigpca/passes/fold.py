@@ -16,7 +16,8 @@ import numpy as np
 
 from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.blas import solve_paused
-from bigpca.devices import Namespace, namespace_of, solving_on
+from bigpca.csr import form_of
+from bigpca.devices import Namespace, host_array, namespace_of, solving_on, taken
 from bigpca.engine.driver import run_pass
 from bigpca.engine.group import SHARED, Folding, Group, Reads
 from bigpca.engine.interfaces import Inputs
@@ -228,7 +229,7 @@ def _cost(
         rows.prices.copied_row_bytes(widest) * block_rows, rows.prices.read_bytes(block_rows) if layout.runs else 0
     )
     form, prepared = rows.prices.block(block_rows, widest.itemsize)
-    device, held = device.taken(states, form, 1 + len(layout.groups).bit_length(), staying=staying)
+    device, held = taken(device, states, form, 1 + len(layout.groups).bit_length(), staying=staying)
     staying = staying and device.driven
     if staying:  # rows take none of the host's memory
         copied, (form, prepared) = 0, rows.prices.block(min(block_rows, SLAB_ROWS), widest.itemsize)
@@ -405,8 +406,7 @@ class FirstRows:
     def __call__(self, run: Run) -> Vector:
         """Return the mean of the first rows (d,)."""
         first = self.values(run, there=self.rows.device[1])
-        device = namespace_of(first)
-        shift: Vector = device.fetch(device.mean_of(first)).astype(np.float64)
+        shift: Vector = host_array(form_of(first).mean(first)).astype(np.float64)
         return shift
 
     def values(self, run: Run, *, there: bool = False) -> Values:

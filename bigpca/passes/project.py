@@ -79,7 +79,7 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None
     name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # equal for the same map of the same rows
     declared, dtype = (f, X.chunks[0], int(X.shape[1])), f.output_dtype(X.dtype)
     shared = dask.delayed(declared, name=f"{name}-function", pure=True, traverse=False)
-    meta = form_of_meta(X._meta).after(f.keeps_csr).meta(dtype)
+    meta = form_of_meta(X._meta, f.keeps_csr).meta(dtype)
     mapped = da.map_blocks(
         _apply_block,
         X,

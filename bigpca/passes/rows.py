@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Vector, working_dtype
 from bigpca.costs import BlockForm, Work
+from bigpca.csr import SPARSE_SLAB_BYTES
 from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import READABLE_BYTES, whole_chunks
 from bigpca.data.grids import Labels
@@ -202,7 +203,8 @@ class Origin:
         """Stored values of a mean sample; of sparse ones in a graph, what :attr:`looked_at` shows, or all columns."""
         n, d = map(int, self.samples.shape)
         known = None if self.stored is None else self.stored.stored_values
-        return self.form.mean_values(d, None if known is None else known / max(1, n), lambda: self.looked_at)
+        rows, values = self.looked_at if known is None else (max(1, n), known)
+        return values / rows if rows else float(d)
 
     @cached_property
     def looked_at(self) -> tuple[int, int]:
@@ -213,8 +215,8 @@ class Origin:
         """
         X = self.samples
         largest = max(X.chunks[0], default=0) * int(X.shape[1]) * X.dtype.itemsize
-        unknown = self.stored is None and largest > COUNTED_BYTES
-        return self.form.looked(lambda: self.graph.stored_values()) if unknown else (0, 0)
+        unknown = self.stored is None and not self.form.shifts and largest > COUNTED_BYTES
+        return self.graph.stored_values() if unknown else (0, 0)
 
     @cached_property
     def row_chunks(self) -> tuple[int, ...]:
@@ -647,10 +649,10 @@ class Rows:
         row_bytes = math.ceil(self.prices.row_bytes(working_dtype(self.dtype)))
         chunks, d, (device, there) = self.origin.row_chunks, self.viewed_columns, self.device
         form, ends = self.origin.form, self.order.open_ended
-        most = form.slab_bytes(SLAB_BYTES)
+        most = SLAB_BYTES if form.shifts else SPARSE_SLAB_BYTES
         most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if ends else most
         # Sparse products are not those of BLAS, and have no strips.
-        kind = Cut(most, device.slab_bytes * there, device.driven, strips=form.strips, ends=ends)
+        kind = Cut(most, device.slab_bytes * there, device.driven, strips=form.shifts, ends=ends)
         cut = plan_layout(chunks, d, self.dtype, state_bytes, least, row_bytes, work, kind)
         if view is not None or self.origin.stored is None or not self.origin.stored.reach:
             return cut
@@ -738,7 +740,7 @@ class Prices:
         maps and weights need beside a read.
         """
         rows, origin = self.rows, self.rows.origin
-        stored = origin.form.per_row(origin.values_per_sample)
+        stored = None if origin.form.shifts else origin.values_per_sample
         form, work = BlockForm(rows.viewed_columns, count, stored, itemsize), Work()
         if rows.steps:
             work, form = chain_cost(rows.steps, form)
@@ -777,8 +779,8 @@ class Prices:
         """Bytes of a row of the view in a dtype: its columns, or the stored values of the densest sparse rows."""
         origin = self.rows.origin
         densest = None if origin.stored is None else origin.stored.densest
-        values = origin.form.per_row(origin.values_per_sample if densest is None else densest)
-        return origin.form.row_bytes(self.rows.viewed_columns if values is None else values, dtype.itemsize)
+        values = origin.values_per_sample if densest is None else densest
+        return origin.form.row_bytes(self.rows.viewed_columns if origin.form.shifts else values, dtype.itemsize)
 
     def held_row_bytes(self, dtype: DType) -> float:
         """Bytes of a mapped row in a dtype; of sparse rows, on average."""
@@ -788,7 +790,7 @@ class Prices:
 
     def copied_row_bytes(self, dtype: DType) -> int:
         """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""
-        owned = self.rows.origin.form.stays and (self.rows.origin.owned or self.rows.fill is not None)
+        owned = self.rows.origin.form.shifts and (self.rows.origin.owned or self.rows.fill is not None)
         return 0 if owned and dtype == self.rows.dtype else math.ceil(self.row_bytes(dtype))
 
 

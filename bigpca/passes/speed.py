@@ -15,7 +15,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.blas import add_product, numerical_environment, one_blas_thread
-from bigpca.devices import Namespace
+from bigpca.devices import Namespace, speed_of
 from bigpca.passes.reading.blocks import prepare_block
 
 # No solver is chosen by it, because the choice, and with it the bits, must not depend on the machine.
@@ -47,7 +47,7 @@ def machine_speed() -> dict[str, float]:
 
 def speed_with(device: Namespace) -> dict[str, float]:
     """Return the speed of one core, and that of a device, which is measured once in a process."""
-    return machine_speed() | device.speed()
+    return machine_speed() | speed_of(device)
 
 
 def known_speed() -> dict[str, float]:

@@ -194,7 +194,7 @@ class Sketch(ABC):
         out = np.empty((count, self.width(d)), rows.dtype)
         parts = self._kept_parts(d, rows.dtype) if count else ()
         form = form_of(rows)
-        parts = form.repeated(parts, self.takes_csr)
+        parts = parts if form.shifts or self.takes_csr else list(parts)  # which each strip goes through
         for part, first in form.parts(rows, self.takes_csr) if count else ():
             self._apply(part, parts, out[first : first + part.shape[0]])
         return out

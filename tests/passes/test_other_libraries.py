@@ -24,7 +24,7 @@ from bigpca.arrays import packed_size
 from bigpca.costs import BlockForm
 from bigpca.data.batches import BatchRows
 from bigpca.data.views import array_of
-from bigpca.devices import Device, RowsThere, solving_on
+from bigpca.devices import Device, GramThere, RowsThere, solving_on
 from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError
 from bigpca.estimators.kernel.maps import scored_rows
@@ -36,7 +36,7 @@ from bigpca.passes.accumulators.moments import ClassMoments, Moments, ProfileMom
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.panels import PanelRead
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import blocks, preparing
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.rows import Rows
 from bigpca.solvers.eigh import top_eigenpairs, top_eigenvalues, whole_spectrum
@@ -199,9 +199,9 @@ def watch(monkeypatch: pytest.MonkeyPatch, moved: dict[str, int]) -> None:
 
 def looks_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets an entry for each wait for a device: the numbers that come from it."""
-    found, fetch, finite = list[int](), devices.host_array, Device.all_finite
+    found, fetch, finite = list[int](), devices.host_array, preparing.all_finite
     monkeypatch.setattr(devices, "host_array", lambda array: (found.append(int(np.prod(array.shape))), fetch(array))[1])
-    monkeypatch.setattr(Device, "all_finite", lambda device, arrays: (found.append(1), finite(device, arrays))[1])
+    monkeypatch.setattr(preparing, "all_finite", lambda arrays: (found.extend([1] * bool(arrays)), finite(arrays))[1])
     return found
 
 
@@ -239,7 +239,7 @@ def test_a_fit_fetches_one_state_of_each_read_and_waits_once_for_each_group(
     moved = {"put": 0, "fetch": 0}
     there = batched_there(X.compute(), name, monkeypatch)
     given = bp.from_batches(there, shape=X.shape) if fit == "batches" else X
-    Device.summing(name)  # a device is looked at once in a process
+    devices.namespace(name)  # a device is looked at once in a process
     watch(monkeypatch, moved)
     waits = looks_of(monkeypatch)
     with bp.config(arithmetic=name):
@@ -270,7 +270,7 @@ def test_features_and_scores_fetch_numbers_of_each_row_and_no_more(
     name, m = "array_api_strict:device1", 30
     X, pca = bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250), bp.PCA(K).fit(lazy("f8"))
     monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1 << 18)
-    Device.summing(name)
+    devices.namespace(name)
     rows = X.compute()
     nystrom = bp.NystromKernelPCA(K, **RBF, n_landmarks=m, sampling=rows[:m]).fit(rows)
     waits = looks_of(monkeypatch)
@@ -303,7 +303,7 @@ def test_a_dot_matrix_takes_each_row_in_once_a_panel_and_gives_its_panels_out(
     monkeypatch.setattr("bigpca.engine.layout.SLAB_ROWS", 100)
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     moved, found = {"put": 0, "fetch": 0}, list[Any]()
-    Device.summing(name)
+    devices.namespace(name)
     watch(monkeypatch, moved)
     waits = looks_of(monkeypatch)
     for panels in (1, 2, 4):
@@ -428,7 +428,7 @@ def test_the_shift_there_is_the_mean_of_complete_rows_or_of_what_is_known() -> N
     device = Device("array_api_strict", "device1")
     rows = np.array([[1.0, 2.0], [3.0, 4.0], [np.nan, 1e9], [5.0, np.inf]])
     for some, shift in ((rows, [2.0, 3.0]), (rows[2:], [5.0, 1e9])):
-        found = device.shifted(device.rows(some), None, np.dtype("f8"))[3]
+        found = device.form.shifted(device.rows(some), None, np.dtype("f8"))[3]
         np.testing.assert_array_equal(device.fetch(found), shift)
 
 
@@ -735,13 +735,13 @@ def test_blocks_follow_the_memory_of_a_kind_of_device_and_bits_not_what_is_free_
     monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
     batches = batched_there(lazy().compute(), name, monkeypatch)
     model, rows, found = bp.PCA(K, solver="covariance"), list[int](), list[Any]()
-    seen, add = list[int](), Device.add_gram
+    seen, add = list[int](), GramThere.add
 
-    def noted(device: Device, total: Any, V: Any, *others: Any) -> Any:
+    def noted(gram: GramThere, total: Any, V: Any, *others: Any) -> Any:
         seen.append(V.shape[0])
-        return add(device, total, V, *others)
+        return add(gram, total, V, *others)
 
-    monkeypatch.setattr(Device, "add_gram", noted)
+    monkeypatch.setattr(GramThere, "add", noted)
     for memory in ((1 << 30, 2 << 30), (1 << 29, 2 << 30), (16 << 20, 16 << 20)):
         monkeypatch.setattr(Device, "memory", memory)
         seen.clear()
@@ -901,7 +901,7 @@ def test_rows_of_one_batch_are_multiplied_where_they_are(fit: str, reads: int, m
 def test_another_thread_has_a_copy_of_rows_whose_buffer_the_next_batch_overwrites(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    X, scores = lazy("f4").compute(), Device.scores
+    X, scores = lazy("f4").compute(), Device.scored
     pca, size, seen = bp.PCA(K).fit(X), 50, list[int]()
     monkeypatch.setattr(BatchRows, "row_chunks", lambda self: (size,) * (N // size))
     monkeypatch.setattr(Device, "slab_bytes", 4 * D * size)
@@ -911,7 +911,7 @@ def test_another_thread_has_a_copy_of_rows_whose_buffer_the_next_batch_overwrite
         threading.Event().wait(0.02)
         return scores(*given, **more)
 
-    monkeypatch.setattr(Device, "scores", slow)
+    monkeypatch.setattr(Device, "scored", slow)
     batches = OneBuffer(X, "array_api_strict:device1", size)
     found = pca.transform(bp.from_batches(batches, shape=X.shape), out=tmp_path / "s.zarr")
     assert seen == [size] * (N // size)

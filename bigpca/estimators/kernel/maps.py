@@ -17,7 +17,7 @@ from scipy.linalg import solve
 from bigpca.arrays import Array, DType, Matrix, Vector, working_dtype
 from bigpca.blas import blas_threads, threads_of_solve
 from bigpca.csr import form_of
-from bigpca.devices import Namespace
+from bigpca.devices import Namespace, dtype_of
 from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import OF_REFERENCES, STREAM_BYTES, TILE_ROWS, References, streamed_rows
 from bigpca.estimators.shared.inputs import bad_places, reject_non_finite, settle_non_finite
@@ -142,7 +142,7 @@ class Expansion:
         """
         dtype = np.result_type(working_dtype(rows.dtype), self.dtype)
         total = np.zeros((rows.shape[0], weights.shape[1]))
-        device = form_of(rows).placed(self.kernel.place(device), HOST)
+        device = self.kernel.place(device) if form_of(rows).shifts else HOST
         tiles = self._tiles(rows, dtype, device)
         stored = self.references.tiles(self._tile_rows(device))
         references = ((i, self._prepare_references(R, dtype, i, device)) for i, R in stored)
@@ -186,7 +186,7 @@ class Expansion:
     ) -> None:
         K: Array = landmark_block(self.kernel, A, B) if self.references.indices is not None else self.kernel.block(A, B)
         W, own = weights[first : first + K.shape[1]], total[start : start + K.shape[0]]
-        dtype, put = device.dtype_of(K), device.put
+        dtype, put = dtype_of(K), device.put
         if centre is not None:
             exact = centre[first : first + K.shape[1]]
             near = exact.astype(dtype)
@@ -444,7 +444,9 @@ def _set_aside(rows: Values, where: str, nan_policy: str, name: str) -> tuple[Va
         return rows, bad
     if nan_policy != "omit":
         reject_non_finite(rows, where, name)
-    return form_of(rows).replaced(rows, bad), bad
+    if bad.all():
+        return form_of(rows).mapped(rows, np.ones_like), bad
+    return rows[np.where(bad, np.argmin(bad), np.arange(len(bad)))], bad
 
 
 @dataclass(frozen=True)

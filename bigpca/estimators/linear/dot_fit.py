@@ -207,7 +207,7 @@ class DotFit(PCAFit):
         while True:
             read = PanelRead.of_panels(rows, count, dtype=self.dtype)
             cost = read.cost
-            lacking = max(cost.peak_bytes - room, cost.device.lacking(cost.device_bytes))
+            lacking = max(cost.peak_bytes - room, cost.device_bytes - cost.device.share(2, 1 << 40))
             if lacking <= 0 or count >= most:
                 return read.costing(finish_bytes=cost.finish_bytes + solving)
             count = min(most, count + max(1, count // 4))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 import numpy as np
 
 from bigpca.arrays import STRIP, Array, Matrix, Vector, add_packed, mirror_upper, packed_size, unpack
-from bigpca.devices import device_of_solve, diagonal_of, divided_by, namespace_of, plus_outer
+from bigpca.devices import device_of_solve, diagonal_of, divided_by, host_array, plus_outer, square_on
 from bigpca.engine.local import threads_here
 from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import SecondRead, Standardization
@@ -393,7 +393,7 @@ def solve_moments(
     n, d, weight = moments.count, moments.n_features, moments.weight
     centred = moments.centring_error if settings.center or settings.scale else None
     keep = sums.state_bytes <= settings.keep_state_bytes
-    S = device_of_solve(d).square(moments, moments if settings.covariates else summed)
+    S = square_on(device_of_solve(d), moments, moments if settings.covariates else summed)
     scale, spread = None, diagonal_of(S)
     if settings.scale:
         scale = column_scale(spread, moments.mean, n, settings.scale, weight)
@@ -407,7 +407,7 @@ def solve_moments(
     check_total(total, mean=moments.mean)
     lowest = None
     if isinstance(sums, ObservedPairs):
-        whole = mirror_upper(S) if isinstance(S, np.ndarray) else namespace_of(S).fetch(S)
+        whole = mirror_upper(S) if isinstance(S, np.ndarray) else host_array(S)
         lowest = negative_eigenvalue(whole, 0.0, threads=settings.threads) or 0.0
         del whole
     spectrum = all_eigenvalues(S, settings.threads) if n <= d <= WHOLE and isinstance(S, np.ndarray) else None

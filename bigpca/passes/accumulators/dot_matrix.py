@@ -65,7 +65,7 @@ class DotPanels(Accumulator):
         """Return rows of a device times a power of two, found in the first ones: float32 then holds their products."""
         rows = device.put(rows)
         self._scale = device.power_of_two(rows) if self._scale is None else self._scale
-        return device.scaled(rows, self._scale)
+        return rows if self._scale is None else rows * self._scale
 
     def add_pair(self, first: int, rows: Values, other_first: int, columns: Values, device: Namespace = HOST) -> None:
         """Add the products of ``rows`` (a, d) from row ``first`` on with the transpose ``columns`` (d, b) of rows from

@@ -87,7 +87,10 @@ class FoldStates(Accumulator):
             if not len(own):
                 continue
             # About the fold's own shift, beside that of the block: the mean of its first rows.
-            part, shift = block.form.among(block, own, self._shifts.get(fold))
+            shift = self._shifts.get(fold)
+            part = block.about(block.values[own], block.rows[own], shift, block.device)
+            if block.form.shifts:
+                part, shift = part.moved(block.origin), part.shift
             part = part if block.weights is None else part.weighted(block.weights[own])
             self._shifts[fold] = update_all([state], part, shift)
 

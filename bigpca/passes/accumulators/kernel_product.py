@@ -9,8 +9,8 @@ import numpy as np
 
 from bigpca.arrays import Array, DType, Matrix, Vector
 from bigpca.costs import BlockForm, Work
-from bigpca.devices import KernelTiles, Namespace
-from bigpca.host import HOST
+from bigpca.devices import Namespace, dtype_of
+from bigpca.host import HOST, KernelSums
 from bigpca.kernels.base import Kernel
 from bigpca.passes.accumulators.base import PARAMETER, Accumulator, broadcast, kept
 from bigpca.passes.reading.blocks import Block
@@ -68,7 +68,7 @@ class KernelProduct(Accumulator):
     diagonal: float = kept(default=0.0)
     evaluations: int = kept(default=0)
     precision: float = kept(default=0.0)
-    _sums: KernelTiles | None = field(default=None, repr=False)
+    _sums: KernelSums | None = field(default=None, repr=False)
 
     @property
     def _rows(self) -> int:
@@ -94,7 +94,7 @@ class KernelProduct(Accumulator):
             self._sums = device.kernel_sums(broadcast(self.V), self.product, self.squares, self.start)
         self.diagonal += self._sums.add(K, row, column)
         self.evaluations += K.shape[0] * K.shape[1]
-        self.precision = max(self.precision, entry_precision(device.dtype_of(K), error))
+        self.precision = max(self.precision, entry_precision(dtype_of(K), error))
 
     def close(self) -> None:
         if self._sums is not None:

@@ -15,7 +15,7 @@ from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.blas import made_ahead
 from bigpca.costs import BlockForm, Work
 from bigpca.csr import form_of
-from bigpca.devices import Namespace, device_of_solve, gram_bytes, host_array
+from bigpca.devices import Namespace, device_of_solve, dtype_of, gram_bytes, host_array
 from bigpca.engine.layout import MIB
 from bigpca.forms import Values
 from bigpca.host import HOST
@@ -121,7 +121,7 @@ def cross_block(kernel: Kernel, A: object, landmarks: object) -> Array:
 
 def square_block(kernel: Kernel, rows: Array, numbers: Integers, shift: Vector | None) -> Matrix:
     """Return ``k(L, L)`` (m, m) in float64 for rows of any precision, because it is factorised; many on a device."""
-    device = form_of(rows).placed(kernel.place(device_of_solve(len(numbers))), HOST)
+    device = kernel.place(device_of_solve(len(numbers))) if form_of(rows).shifts else HOST
     with device.precise():
         A = prepare_landmarks(kernel, device.rows(rows.astype(np.float64)), numbers, shift)
         K_mm = cross_block(kernel, A, A)
@@ -363,7 +363,7 @@ def _compared(
         # Rounding of kernel values enters B at most by this; bounds allow for it.
         error = kernel.entry_error(A, landmarks) if kernel.needs_rows else 0.0
         B, squares = features_with_squares(K, T, device)
-        precision = entry_precision(device.dtype_of(B), error)
+        precision = entry_precision(dtype_of(B), error)
         own = Block.about(device.rows(B), numbers, shifts.get(j), device)
         own = own if block.weights is None else own.weighted(block.weights[tile])
         yield own, kernel.diagonal_of(A), squares, precision, K.shape[1]
@@ -373,5 +373,5 @@ def features_with_squares(K: Array, T: Array, device: Namespace) -> tuple[Array,
     """Return the features ``B = K T`` (b, r) in the precision of K (b, m), on the device of both, and ``|B_i|^2`` (b,)
     in float64.
     """
-    B: Array = K @ device.floats(T, device.dtype_of(K))
+    B: Array = K @ device.floats(T, dtype_of(K))
     return B, device.row_squares(B)

@@ -31,8 +31,9 @@ from bigpca.arrays import (
     unpack_upper,
 )
 from bigpca.costs import BlockForm, Work
-from bigpca.devices import Device, Products, gram_bytes
+from bigpca.devices import Device, gram_bytes
 from bigpca.engine.layout import MIB, SLAB_ROWS
+from bigpca.host import Gram
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
@@ -147,7 +148,7 @@ class Moments(CentredRows):
     lost: Vector | None = kept(default=None)
     precision: float = kept(default=0.0)
     _gram: csr.SparseGram | None = field(default=None, repr=False)
-    _products: Products | None = field(default=None, repr=False)
+    _products: Gram | None = field(default=None, repr=False)
 
     @property
     def scatter(self) -> Matrix:
@@ -161,7 +162,7 @@ class Moments(CentredRows):
 
     def update(self, block: Block) -> None:
         if self._shift is None:  # the first block of a group
-            self.lost = block.form.nothing_lost(self.n_features)
+            self.lost = None if block.form.shifts else np.zeros(self.n_features)
             self._gram = block.form.gram(block.values)
         if self._gram is None:
             for strip in block.strips(self._shift):
@@ -249,7 +250,7 @@ class ColumnMoments(CentredRows):
     squares: Vector = kept("n_features")
 
     def update(self, block: Block) -> None:
-        block, self.squares = self.device.add_squares(block, self._shift, self.squares)
+        block, self.squares = block.form.add_squares(block, self._shift, self.squares)
         self._begin(block)
 
     def close(self) -> None:
@@ -286,7 +287,7 @@ class StoredColumnMoments(ColumnMoments):
     lost: Vector | None = kept(default=None)
 
     def update(self, block: Block) -> None:
-        self.lost = block.form.nothing_lost(self.n_features)
+        self.lost = None if block.form.shifts else np.zeros(self.n_features)
         super().update(block)
 
     def close(self) -> None:
@@ -364,7 +365,7 @@ class ClassMoments(Weighted, Accumulator):
     weight_sums: WeightSums = kept(default=None)
     _shifts: Array | None = field(default=None, repr=False)
     _group_shift: Vector | None = field(default=None, repr=False)
-    _products: Products | None = field(default=None, repr=False)
+    _products: Gram | None = field(default=None, repr=False)
     _rows: Array | None = field(default=None, repr=False)
 
     @property
@@ -406,7 +407,7 @@ class ClassMoments(Weighted, Accumulator):
         if weights is not None:  # after the shift
             rows = rows * self.put(np.sqrt(weights).astype(dtype))[:, None]
         if not self.whole:
-            self.within += device.squares(rows)
+            self.within += device.form.column_squares(rows)
             return
         if self._products is None:
             self._products = device.gram(self.n_features)
@@ -569,8 +570,8 @@ class WithinProduct(Accumulator):
         if self._prepared is None or self._prepared[0] != dtype:
             means = self.put(factor.means) - self.put(block.shift)  # all blocks of a group have one shift
             self._scale = device.power_of_two(values) if self._scale is None else self._scale
-            W = device.floats(device.scaled(self.put(factor.W), self._scale), dtype)
-            self._prepared = dtype, device.floats(means, dtype), W
+            W = self.put(factor.W) if self._scale is None else self.put(factor.W) * self._scale
+            self._prepared = dtype, device.floats(means, dtype), device.floats(W, dtype)
         _, means, W = self._prepared
         codes = self.codes[block.rows - self.first_row]
         d = max(1, self.n_features)
@@ -643,8 +644,8 @@ class ProfileMoments(Accumulator):
                 PROFILE.apply_at(device.fetch(there), block.rows, "X")
             profiles = device.rows(there / device.xp.where(totals > 0, totals, 1.0)[:, None])
         else:
-            rows = block.form.about_zero(rows, block.shift)  # at least 0 where x is
-            profiles, masses = PROFILE.apply_at(rows, block.rows, "X"), block.form.row_totals(rows)
+            rows = block.form.affine(rows, -block.shift, None)  # at least 0 where x is
+            profiles, masses = PROFILE.apply_at(rows, block.rows, "X"), block.form.along_rows(rows, np.add, np.float64)
         own = np.flatnonzero(masses)
         profiles, numbers = profiles[own] if len(own) < len(masses) else profiles, block.rows[own]
         if not len(own):

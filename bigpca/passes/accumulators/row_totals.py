@@ -54,7 +54,7 @@ class RowTotals(Accumulator):
         return float(self.sums[middle].mean())
 
     def update(self, block: Block) -> None:
-        totals = block.form.row_totals(block.values)
+        totals = block.form.along_rows(block.values, np.add, np.float64)
         above = totals > 0
         weights = np.ones(len(totals)) if block.weights is None else block.weights
         self._add(totals[above], weights[above])

@@ -250,8 +250,8 @@ class SteppedMoments(PairedRows):
 
     def _block(self, values: Matrix, shift: Vector, like: Block) -> Block:
         """Return rows of pairs, less a shift, as a block."""
-        rows, sums = like.rows[: values.shape[0]], self.device.sums(values)
-        return replace(like, values=self.device.rows(values), rows=rows, shift=shift, sums=sums)
+        rows, there = like.rows[: values.shape[0]], self.device.rows(values)
+        return replace(like, values=there, rows=rows, shift=shift, sums=like.form.column_sums(there))
 
     def close(self) -> None:
         for one in (*self.level, *self.steps):

@@ -18,9 +18,9 @@ from bigpca import csr
 from bigpca.arrays import Array, Integers, Matrix, Vector
 from bigpca.costs import BlockForm, Work
 from bigpca.csr import form_of
-from bigpca.devices import ThinProducts
 from bigpca.engine.layout import MIB, largest_slab
 from bigpca.forms import Values
+from bigpca.host import Thin
 from bigpca.passes.accumulators.base import (
     Accumulator,
     Weighted,
@@ -220,7 +220,7 @@ class FusedProduct(Weighted, Accumulator):
     lost: Vector | None = kept(default=None)
     constants: Vector | None = kept(default=None)
     _centre: SparseCentre | None = field(default=None, repr=False)
-    _thin: ThinProducts | None = field(default=None, repr=False)
+    _thin: Thin | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, n_features: int, factor: Factor, *, squared: bool = True, by_driver: bool = False) -> FusedProduct:
@@ -242,7 +242,7 @@ class FusedProduct(Weighted, Accumulator):
         if self._thin is None:
             self._thin = device.thin(factor, values)
         thin, Z = self._thin, self._thin.multiply(values)  # (b, l)
-        centre = device.subtracted(block.centre)
+        centre = None if block.form.shifts else block.centre
         if centre is not None:
             # (x - c)'W = x'W - c'W: sparse rows are centred after the product, which keeps their zeros.
             # W' centre is the same of all sparse rows of a group; ``close`` adds it again.
@@ -264,7 +264,7 @@ class FusedProduct(Weighted, Accumulator):
         self.precision = max(self.precision, float(np.finfo(dtype).eps))
         self.sums += block.sums
         if self.squared:
-            self.squares += device.squares(values, block.weights, thin.scale)
+            self.squares += block.form.column_squares(values, block.weights, thin.scale)
 
     def close(self) -> None:
         if self._thin is not None:
@@ -464,13 +464,13 @@ class LeftProduct(Accumulator):
 
     def update(self, block: Block) -> None:
         self.shift = self.put(block.shift) if self.shift is None else self.shift
-        values = block.form.widened(block.values)
-        for own in block.form.pieces(block.count, self._tile_rows):
+        step = self._tile_rows if block.form.shifts else block.count
+        for own in (slice(i, i + step) for i in range(0, block.count, step)):
             # V has a row for each row of X: V'(X - s) needs 1'V to be moved to another shift.
             V = self.V[block.rows[own] - self.first_row]
             if block.weights is not None:
                 V = V * block.weights[own, None]
-            self.product = self.device.add_left(self.product, V, values[own], block)
+            self.product = block.form.add_left(self.product, V, block.values[own], block)
             self.weight += V.sum(axis=0)
 
     @property

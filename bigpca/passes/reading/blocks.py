@@ -86,7 +86,7 @@ class Block:
         V = self.values
         if not self.doubles:
             return
-        object.__setattr__(self, "sums", self.device.seen(V, self.sums, self.shift))
+        object.__setattr__(self, "sums", self.form.seen(V, self.sums, self.shift))
 
     def noted(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return sums (..., d), there if the block is on a device, plus :data:`bigpca.forms.SEEN` where its own are.
@@ -114,7 +114,7 @@ class Block:
         with device.precise():
             there = device.rows(values)
             given = values.dtype if isinstance(values.dtype, np.dtype) else there.dtype  # or a dtype of the library
-            shifted, sums, about, centre = device.shifted(there, shift, dtype or given)
+            shifted, sums, about, centre = form_of(there).shifted(there, shift, dtype or given)
             return cls(shifted, rows, about, sums, device=device, centre=centre, doubles=given == np.float64)
 
     @property
@@ -134,7 +134,7 @@ class Block:
 
     def weighted(self, weights: NDArray[np.float64]) -> Block:
         """Return the same rows with weights (rows,) > 0."""
-        return replace(self, weights=weights, sums=self.device.sums(self.values, weights=weights))
+        return replace(self, weights=weights, sums=self.form.column_sums(self.values, weights=weights))
 
     def strips(self, shift: Array | None = None) -> Iterator[Block]:
         """Return the rows as dense blocks, cut to 4 MiB, about ``shift`` or else the mean of the first one."""
@@ -233,8 +233,13 @@ class CountedRows:
 
 def complete_rows(values: Values) -> NDArray[np.bool_]:
     """Return which rows have finite values only."""
+    return ~_rows_with(values, ~np.isfinite(form_of(values).stored(values)))
+
+
+def _rows_with(values: Values, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return which rows (b,) have some of the values that they store."""
     form = form_of(values)
-    return ~form.lines(values, ~np.isfinite(form.stored(values)))
+    return form.along_rows(form.mapped(values, lambda stored: chosen), np.logical_or, np.bool_)
 
 
 def prepare_block(
@@ -289,9 +294,9 @@ def prepare_block(
             bad = np.isinf(stored) if keep_nan else ~np.isfinite(stored)
             if bad.any():
                 if nan_policy != "omit":
-                    marks = form.mask(shifted, bad)
+                    marks = form.dense(form.mapped(shifted, lambda values: bad))
                     raise non_finite(marks, marks, rows, where, nan_policy)
-                keep = ~form.lines(shifted, bad)
+                keep = ~_rows_with(shifted, bad)
                 shifted, rows = shifted[keep], rows[keep]
                 largest = magnitude(form.stored(shifted))
             sums = form.total(shifted)

@@ -11,7 +11,7 @@ import numpy as np
 from bigpca.arrays import Array, DType, Integers
 from bigpca.csr import form_of
 from bigpca.data.checks import note_rounded
-from bigpca.devices import Device, Namespace
+from bigpca.devices import Device, Namespace, all_finite, dtype_of, marks
 from bigpca.engine.interfaces import RowSource
 from bigpca.forms import Values
 from bigpca.host import HOST
@@ -165,7 +165,7 @@ class Preparing:
         there = device.rows(values if device.takes(values.dtype) else values.astype(self.dtype))
         there.settle()
         block = Block.about(there, rows, shift, device, self.dtype)
-        look = Look(rows, where, device.marks(block.values), block.sums)
+        look = Look(rows, where, marks(block.values), block.sums)
         if self.nan_policy != "omit":
             self.looks.append(look)
             return block
@@ -189,14 +189,14 @@ class Preparing:
         """
         device, looks = self.device, self.looks
         shown = [*(one for look in looks for one in (look.by_row, look.by_column)), *sums]
-        if device.all_finite(shown):
+        if all_finite(shown):
             looks.clear()
             return
         for look in looks:
             by_row, by_column = (~np.isfinite(device.fetch(one)) for one in (look.by_row, look.by_column))
             if by_row.any():
                 raise non_finite(by_row, by_column, look.rows, look.where, self.nan_policy)
-        kind = device.dtype_of(looks[0].by_row) if looks else np.dtype(np.float32)
+        kind = dtype_of(looks[0].by_row) if looks else np.dtype(np.float32)
         raise ValueError(
             f"sums over {looks[0].where if looks else 'the rows'} are beyond {kind} on {device.name}: values of more "
             f"than {LARGEST_SUMMED if kind == np.float32 else LARGEST_SQUARED:g}, or more than {LARGEST_GROWTH:g} "

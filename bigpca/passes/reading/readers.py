@@ -91,30 +91,25 @@ class Limits(StoredMap, NumberedMap):
         ValueError
             Names the first such value, its row and its column.
         """
-        rows = form_of(rows).searched(rows, self._inside)
-        step = cached_rows(rows.shape[1] * rows.itemsize)
-        for i in range(0, len(rows), step):
-            strip = rows[i : i + step]
-            if not self._inside(strip):
-                self._reject(strip, where, np.arange(i, i + step) if numbers is None else numbers[i:], column)
+        form, stored = form_of(rows), form_of(rows).stored(rows)
+        step = cached_rows(stored[:1].nbytes)
+        if all(self._inside(stored[i : i + step]) for i in range(0, len(stored), step)):
+            return
+        with np.errstate(invalid="ignore"):
+            beyond = (stored < self.low - ROUNDING) | (stored > self.high + ROUNDING)
+        row, own = (int(places[0]) for places in form.places(rows, beyond))
+        value, number = stored[beyond][0].item(), row if numbers is None else numbers[row]
+        raise ValueError(
+            f"row {number}, column {own + column} of {where} holds {value:g}; {self.what}, "
+            f"{self.low:g} to {self.high:g}, were expected. If {value:g} is the code of missing values, open the rows "
+            f"by bp.open(source, missing_value={value:g}); sparse rows store NaN instead."
+        )
 
     def _inside(self, values: Array) -> bool:
         if not values.size:
             return True
         low, high = np.fmin.reduce(values, axis=None), np.fmax.reduce(values, axis=None)  # which pass over NaN
         return not (low < self.low - ROUNDING or high > self.high + ROUNDING)
-
-    def _reject(self, values: Array, where: str, numbers: Integers, first: int) -> None:
-        with np.errstate(invalid="ignore"):
-            row, column = (
-                int(a[0]) for a in np.nonzero((values < self.low - ROUNDING) | (values > self.high + ROUNDING))
-            )
-        value = values[row, column].item()
-        raise ValueError(
-            f"row {numbers[row]}, column {column + first} of {where} holds {value:g}; {self.what}, "
-            f"{self.low:g} to {self.high:g}, were expected. If {value:g} is the code of missing values, open the rows "
-            f"by bp.open(source, missing_value={value:g}); sparse rows store NaN instead."
-        )
 
 
 @dataclass
@@ -164,7 +159,16 @@ def fill(rows: Values, means: Vector, *, owned: bool) -> Values:
     the same in all rows, so it would add variance, and covariance with what is missing together.
     """
     values = rows.astype(np.float64, copy=not owned)
-    return form_of(values).filled(values, means)
+    return form_of(values).mapped(values, _fill, means)
+
+
+def _fill(values: Array, means: Vector) -> Array:
+    """Set NaN to the means of their columns, in place, a few values at a time."""
+    means, step = np.broadcast_to(means, values.shape), cached_rows(values[:1].nbytes)
+    for i in range(0, len(values), step):
+        strip = values[i : i + step]
+        np.copyto(strip, means[i : i + step], where=np.isnan(strip))
+    return values
 
 
 class Reader:
@@ -361,7 +365,7 @@ class GraphReader(Reader):
             if not self.offsets[i]:
                 few = max(1, FIRST_BYTES // max(1, self.n_columns * dtype.itemsize))
                 first_rows = in_blocks([[row_range(part, 0, few) for part in columns]])
-                note_first(self.label, *form_of(first_rows).vectors(first_rows))
+                note_first(self.label, np.asarray(form_of(first_rows).content(first_rows, 0)))
             lo, hi = max(start - self.offsets[i], 0), min(stop, self.offsets[i + 1]) - self.offsets[i]
             parts.append([part if (lo, hi) == (0, shape[0]) else part[lo:hi] for part in columns])
         return in_blocks(parts)

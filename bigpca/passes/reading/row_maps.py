@@ -644,13 +644,13 @@ class L2(RowPreprocessor):
         """Return rows of norm 1; division by the largest entry first keeps squares in range."""
         form, values = form_of(rows), rows.astype(working_dtype(rows.dtype), copy=False)
         with np.errstate(invalid="ignore"):
-            largest = form.row_magnitudes(values)
+            largest = np.maximum(form.along_rows(values, np.maximum), -form.along_rows(values, np.minimum))
             zero = largest == 0
             if self.zero_rows == "raise" and zero.any():
                 raise ValueError(_zero_rows(numbers[zero], where))
-            unit = form.by_row(np.divide, values, np.where(zero | ~np.isfinite(largest), 1, largest))
+            unit = form.mapped(values, np.divide, by_row=(np.where(zero | ~np.isfinite(largest), 1, largest),))
             norms = form.row_norms(unit)
-        return form.by_row(np.divide, unit, np.where(zero | ~np.isfinite(norms), 1, norms), out=unit)
+        return form.mapped(unit, np.divide, by_row=(np.where(zero | ~np.isfinite(norms), 1, norms),), out=unit)
 
     def sklearn_step(self) -> object:
         """Return a ``Normalizer``, which leaves rows of zeros unchanged."""
@@ -756,7 +756,7 @@ class NormalizeTotal(RowPreprocessor):
         self.check_known()
         target, values = float(self.target or 0), rows.astype(working_dtype(rows.dtype), copy=False)
         _reject_below(values, 0, numbers, where, self.takes)
-        totals = form_of(values).row_totals(values)
+        totals = form_of(values).along_rows(values, np.add, np.float64)
         with np.errstate(over="ignore"):
             factors = target / np.where((totals == 0) | ~np.isfinite(totals), target, totals)
         return scaled_rows(values, factors)
