@@ -20,13 +20,13 @@ from bigpca.errors import ShortTraceback, an, brief, check_choice, closest, posi
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.shared.fit import RandomState, draw_fit_seed, execute
 from bigpca.estimators.shared.inputs import open_rows as opened
-from bigpca.estimators.shared.opening import FLOPS_PER_VALUE
 from bigpca.estimators.shared.outputs import check_float
 from bigpca.estimators.shared.transformer import finish
 from bigpca.genes import FLAVORS, RESIDUALS, GeneSearch, genes_by_residuals, marked_genes
 from bigpca.passes.graphs import computed
 from bigpca.passes.project import project_in_memory, project_lazily
 from bigpca.passes.reading.row_maps import GeneMap, MapStep, PearsonResiduals, Standardize, chained
+from bigpca.passes.residuals import FLOPS_PER_VALUE
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import NComponents
 

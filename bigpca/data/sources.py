@@ -229,10 +229,10 @@ def open(
         fills its last batch. Each counts: by default a fit warns, and labels or outputs that need the keys are an
         error. With "keep" they are rows of one sample: none of these, and outputs have no keys.
     covariates : anything that ``source`` may be, of n rows, optional
-        What is known of each row, such as its batch or age, whose linear effect :class:`bigpca.PCA` and models of two
-        sides take out. Joined as labels are: by key where both have keys, else in the order of the rows. Slices,
-        masks and lists of the rows have those of their rows; rows that are computed from these otherwise are rejected.
-        What Dask has persisted of these rows is rejected: open them with covariates after that.
+        What is known of each row, such as its batch or age, whose linear effect estimators take out. Joined as labels
+        are: by key where both have keys, else in the order of the rows. Slices, masks and lists of the rows have those
+        of their rows; rows that are computed from these otherwise are rejected. What Dask has persisted of these rows
+        is rejected: open them with covariates after that.
     **axes
         By the name of an axis in the pattern: its positions (a slice, a list of int or a mask), such as
         ``t=slice(1, None)`` for all tokens but the first, or its size (an integer), for axes in brackets on the left.

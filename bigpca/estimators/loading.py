@@ -17,9 +17,10 @@ from bigpca.errors import ModelFormatError, an, brief
 from bigpca.estimators import HOMES
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters, decode_record
 from bigpca.estimators.shared.inputs import Steps
-from bigpca.estimators.shared.opening import set_known
+from bigpca.estimators.shared.opening import maps_of, set_known
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.passes.reading.row_maps import preprocessors
+from bigpca.passes.residuals import check_effect
 from bigpca.records import Held, Values, check_number
 from bigpca.seeds import check_seed
 from bigpca.storage import MODEL_FORMAT, read_group
@@ -113,7 +114,9 @@ def restored(stored: StoredModel) -> AnyEstimator:
     rows = values.get("rows")  # absent where samples were rows
     if rows is not None:
         view = View.from_json(rows, d)
-    model._steps = model._steps_of(d, view, grid)
+    beside = check_number("covariates", values.get("covariates", 0), int, 0)
+    model._steps = replace(model._steps_of(d, view, grid), covariates=beside)
+    check_effect(maps_of(model), d, beside)
     if stored.provenance is not None:
         model._provenance = stored.provenance
     if values.get("seed") is not None:
@@ -125,10 +128,10 @@ def restored(stored: StoredModel) -> AnyEstimator:
         if len(names) != d or not all(isinstance(name, str) for name in names):
             raise ValueError(f"it has {len(names)} feature_names; {d} strings were expected")
         model.feature_names_in_ = np.array(names, dtype=object)
-    if beside := values.get("covariate_names"):
-        if len(beside) != model._steps.covariates or not all(isinstance(name, str) for name in beside):
-            raise ValueError(f"it has {len(beside)} names of covariates; {model._steps.covariates} were expected")
-        set_known(model, covariate_names_in_=np.array(beside, dtype=object))
+    if named := values.get("covariate_names"):
+        if len(named) != beside or not all(isinstance(name, str) for name in named):
+            raise ValueError(f"it has {len(named)} names of covariates; {beside} were expected")
+        set_known(model, covariate_names_in_=np.array(named, dtype=object))
     # Those that were changed since the fit are what the model has, as the one that was saved.
     vars(model).update(_decoded(stored, {name: now[name] for name in of_fit}))
     return model

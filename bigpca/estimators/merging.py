@@ -104,7 +104,7 @@ def _check_alike(a: Model, b: Model) -> None:
     if maps[0] != maps[1] and not differing:
         raise ValueError(
             f"rows were mapped by {maps[0]} and {maps[1]}, so the models cannot be merged. Fit "
-            "both with the same target."
+            "both with the same target. What one fit found of covariates, partial_fit applies to further rows."
         )
     if a._steps.covariates != b._steps.covariates:
         raise ValueError(

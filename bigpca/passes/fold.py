@@ -298,7 +298,8 @@ def without_rows(rows: Rows) -> str:
     empty, first = np.asarray(~np.isfinite(values).any(axis=0)), 0
     if not empty.any():
         return said + 'Each row lacks some value: fill them in, such as by nan_policy="mean" of PCA.'
-    for name, width in zip(rows.order.titles or ("",), rows.widths or (rows.viewed_columns,), strict=True):
+    widths = replace(rows, steps=()).widths or (rows.viewed_columns,)
+    for name, width in zip(rows.order.titles or ("",), widths, strict=True):
         own, first = np.flatnonzero(empty[first : first + width]), first + width
         if len(own):
             said += (

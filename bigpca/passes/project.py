@@ -92,7 +92,7 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None
         chunks=(X.chunks[0], (width,)),
         meta=meta,
     )
-    return carrying(mapped, before=given)  # whose keys are those of the result
+    return carrying(mapped, before=given, made=UNRECORDED)  # of rows whose keys are those of the result
 
 
 def mapped_lazily(rows: Rows) -> da.Array:

@@ -75,7 +75,7 @@ COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond wh
 OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096
 LEFT_OUT = (
     "the rows were opened with covariates, which this call does not take out. Open them without: bigpca.open(X). "
-    "bigpca.PCA, CCA, PLSSVD, PLSRegression and Ridge take them out."
+    "Estimators, such as bigpca.PCA and NystromKernelPCA, take them out."
 )
 SENT_BYTES = 1 << 30  # of rows in memory that workers are sent in each read of the stored rows beside them
 
@@ -551,8 +551,9 @@ class Rows:
 
     @property
     def widths(self) -> tuple[int, ...]:
-        """Columns of each of several blocks that stand side by side; empty for one."""
-        return self.origin.widths or self.order.widths
+        """Columns of each of several blocks that stand side by side; empty for one, also what a map made of several."""
+        found = self.origin.widths or self.order.widths
+        return found if sum(found) == self.n_columns else ()
 
     @property
     def source(self) -> Source | None:
@@ -633,7 +634,8 @@ class Rows:
         dtypes = [np.dtype(side.X.dtype) for side in self.origin.sides] or [self.dtype] * max(1, len(self.widths))
         finer, short = float(np.finfo(np.float64).eps), np.sqrt(12)
         return tuple(
-            float(np.finfo(one).eps) / short if one.kind == "f" and one.itemsize < 8 else finer for one in dtypes
+            float(np.finfo(one).eps) / short if one.kind == "f" and one.itemsize < 8 else finer
+            for one in dtypes[: max(1, len(self.widths))]
         )
 
     @property

@@ -142,9 +142,10 @@ def naming_sides(rows: Rows) -> Iterator[None]:
     try:
         yield
     except NonFiniteError as error:
-        if not error.columns or not rows.widths:
+        widths = replace(rows, steps=()).widths
+        if not error.columns or not widths:
             raise
-        ends, titles = np.cumsum([0, *rows.widths]), rows.order.titles
+        ends, titles = np.cumsum([0, *widths]), rows.order.titles
         side = int(np.searchsorted(ends, error.columns[0], side="right")) - 1
         named = NonFiniteError(
             f"{error} Column {error.columns[0]} is column {error.columns[0] - ends[side]} of {titles[side]}."

@@ -776,7 +776,7 @@ def extremes(
         limit = None if model is None else setting(model, "memory_limit")
         read = mapped = Rows.of(opened, nan_policy="omit", memory_limit=limit)
     else:
-        read = rows_like(model, X, beside=True)  # as the map takes them
+        read = rows_like(model, X)
         k = model._result.width
         mapped = read.mapped(MapStep(model._row_map(), k, 2 * read.n_columns * k))
     ends = read_ends(mapped, n, progress=progress).ends

@@ -29,7 +29,8 @@ from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, 
 from bigpca.passes.fold import FirstRows, Read
 from bigpca.passes.panels import ColumnRead, column_layout
 from bigpca.passes.project import project_in_memory, project_to
-from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, Residuals, chain_cost
+from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, chain_cost
+from bigpca.passes.residuals import Residuals
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
 from bigpca.solvers.features import landmark_transform
@@ -91,7 +92,7 @@ CHAINS: dict[str, tuple[tuple[MapStep, ...], Array]] = {
     "centre and scale": ((MapStep(Affine(MEAN, INVERSE), D),), (X - MEAN) * INVERSE),
     "labels beside": ((MapStep(Beside(DELTA, np.asarray), D + 2),), np.hstack([X, DELTA])),
     "without covariates": (
-        (MapStep(Residuals(DELTA[:4], MEAN[4:]), 4),),
+        (MapStep(Residuals(coef=DELTA[:4], mean=np.append(np.zeros(4), MEAN[4:])), 4),),
         X[:, :4] - (X[:, 4:] - MEAN[4:]) @ DELTA[:4].T,
     ),
     "both, in tiles": (

@@ -72,6 +72,7 @@ from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
 from bigpca.passes.rows import Rows
+from bigpca.passes.summaries import Lesson, lessons
 from bigpca.records import of_part
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
 from bigpca.solvers.components import MULTIPLIED, counted, needs_full_spectrum, resolve_components
@@ -727,9 +728,13 @@ class FeaturesFit(KernelFit):
         width, given = settings.kernel.feature_width(rows.n_columns), settings.n_components
         return width is not None and not (isinstance(given, int | np.integer) and given > width)
 
+    @cached_property
+    def lessons(self) -> tuple[Lesson, ...]:
+        return lessons(self.given)
+
     @property
     def declared(self) -> tuple[PassCost, ...]:
-        return (*self.given.prices.counting, *costs(self.passes()))
+        return costs((*self.given.prices.counting, *(one.read for one in self.lessons), *self.passes()))
 
     @property
     def account(self) -> str:

@@ -266,13 +266,19 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
         return super()._open(X, minimum=minimum, fitted=fitted and not strings)  # which may be longer than in the fit
 
     def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
-        found, kernel = super()._preprocessors(), as_kernel(self.kernel)
-        if found and (kernel.accepts_strings or not kernel.needs_rows):
+        return self._of_vectors(super()._preprocessors(), f"preprocess = {self.preprocess!r}", "preprocess=None")
+
+    def _learns(self, rows: Rows) -> tuple[RowPreprocessor, ...]:
+        return self._of_vectors(super()._learns(rows), "taking covariates out", "rows without covariates")
+
+    def _of_vectors(self, maps: tuple[RowPreprocessor, ...], what: str, instead: str) -> tuple[RowPreprocessor, ...]:
+        """Return maps of vectors; raises ValueError if rows are something else."""
+        kernel = as_kernel(self.kernel)
+        if maps and (kernel.accepts_strings or not kernel.needs_rows):
             raise ValueError(
-                f"preprocess = {self.preprocess!r} requires rows that are vectors, but {kernel} does not compare real "
-                f"vectors. Use preprocess=None."
+                f"{what} requires rows that are vectors, but {kernel} does not compare real vectors. Use {instead}."
             )
-        return found
+        return maps
 
     def _settings(self, d: int, seed: int = 0) -> KernelSettings:
         kernel, most = resolved_kernel(self, d), setting(self, "max_kernel_evaluations")

@@ -23,7 +23,6 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.observed_columns import ObservedPairs
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.side_by_side import naming_sides
 from bigpca.solvers.components import CrossValidated, by_name
 from bigpca.solvers.eigh import eigh_bytes
 
@@ -112,22 +111,19 @@ class CovarianceFit(PCAFit):
 
     def read(self, run: Run) -> KeptRows:
         """Return the moments of X."""
-        with naming_sides(self.rows):
-            found = self.moments(run, shift=self.rows.means)  # one pass over X
+        found = self.moments(run, shift=self.rows.means)  # one pass over X
         return KeptRows(found.state, found.omitted, self.rows.roundings)
 
     def run(self, run: Run) -> PCAResult:
         settings = replace(self.settings, roundings=self.rows.roundings)
         if self.again is None:
             solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
-            with naming_sides(self.rows):
-                found = self.moments.to(solve)(run, shift=self.rows.means)  # one pass over X
+            found = self.moments.to(solve)(run, shift=self.rows.means)  # one pass over X
         else:
             read = self.read(run)
             second = remainder(read.state, settings)
             if second is not None:
-                with naming_sides(self.rows):
-                    left = replace(self.again, rows=second.applied(self.rows))(run).state
+                left = replace(self.again, rows=second.applied(self.rows))(run).state
                 second = replace(second, state=left)
             found = solve_moments(read.state, settings, omitted=read.n_omitted_, again=second)
         if found.regression is not None:

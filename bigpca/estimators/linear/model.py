@@ -170,7 +170,9 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     def _first(self, more: MoreRows) -> Self:
         opened = without_absent_columns(self, self._open(more.X).weighted(more.weights), progress=more.progress)
-        opened = replace(with_covariates(self, opened, more.covariates), seed=fit_seed(self), groups=more.groups)
+        rows: Rows = with_covariates(self, opened, more.covariates)
+        maps = (*preprocessors_of(self), *self._learns(rows))
+        opened = replace(rows, seed=fit_seed(self), groups=more.groups, preprocessing=maps)
         kept, made, solver = read_more(self, opened, more.y, KeptRows(None, 0, ()), more.progress)
         self._remember(opened)
         self.solver_ = solver
@@ -359,10 +361,6 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         l2 = scored_l2(self)
         check_filling(self)
         mean, scale, axes = self.mean_, self.scale_, self.components_
-        known = self._result.regression
-        if known is not None:  # of rows (x, z): (x - mean - coef (z - mean_z)) / scale along the components
-            mean, axes = np.append(mean, known.mean), axes if scale is None else axes / scale
-            axes, scale = np.hstack([axes, -axes @ known.coef]), None
         return Projection(mean, scale, axes, score_divisors(self), self.nan_policy, l2, limits_of(self.scale))
 
     def _warn(self, found: PCAResult, n_classes: int = 1) -> None:
@@ -377,7 +375,6 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         off = orthonormality_error(found.components_)
         if self._orthonormal and off > NOT_ORTHONORMAL:
             raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
-        self._steps = replace(self._steps, covariates=q)
         return found
 
 
@@ -417,7 +414,7 @@ def residual_state(model: LinearModel[State], what: str) -> State:
     """Return the statistics of all rows without the effect of covariates; raises as :func:`whole_state`."""
     if (left := getattr(model._result, "left", None)) is not None:  # of a second read
         return cast("State", left)
-    state, q = whole_state(model, what), model._steps.covariates
+    state, q = whole_state(model, what), model._steps.summed
     settings = Settings(None, covariates=q, roundings=model._result.roundings)
     return without_covariates(state, settings)[0] if q and isinstance(state, Moments) else state
 

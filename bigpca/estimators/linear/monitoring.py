@@ -31,7 +31,7 @@ from bigpca.estimators.linear.maps import LogLikelihood, Projection, limits_of, 
 from bigpca.estimators.linear.spectrum import PCAResult
 from bigpca.estimators.shared.fit import PLANNED_ROWS
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
-from bigpca.estimators.shared.opening import read_mapped, rows_like
+from bigpca.estimators.shared.opening import maps_of, read_mapped, rows_like
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.estimators.shared.transformer import Estimator, Found
@@ -41,6 +41,7 @@ from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import Float64Map, MapStep, RowMap
+from bigpca.passes.residuals import rank_of
 from bigpca.passes.summaries import read_ends
 
 CONTRIBUTIONS = ("t2", "spe")
@@ -110,6 +111,8 @@ class Density(Estimator[Found]):
     @maps_rows
     def score(self, X: Input, y: Input | None = None) -> float:
         """Return the mean log-likelihood of the rows, in one read; ``nan_policy="omit"`` leaves out rows with NaN.
+
+        Rows bring their covariates, if the fit took some out: ``bigpca.open(X, covariates=Z)``.
 
         Parameters
         ----------
@@ -343,7 +346,9 @@ class RowStatistics(Density[PCAResult]):
             return quantile_limit(typical_values(self, X, "t2"), confidence)
         check_centred(self, "the distribution of T2")
         k = int(np.count_nonzero(self._result.known_variances))
-        return gaussian_t2_limit(confidence, k, self.sum_weights_, samples)
+        n, beside = self.sum_weights_, rank_of(maps_of(self))
+        # The variances have the divisor n - 1, whatever covariates took out.
+        return gaussian_t2_limit(confidence, k, n - beside, samples) * float((n - 1) / (n - 1 - beside))
 
     @available_if(has_covariance)  # type: ignore[untyped-decorator]
     def spe_limit(self, confidence: float = 0.95, X: Input | None = None, *, limit: str = "empirical") -> float:

@@ -35,14 +35,15 @@ from bigpca.estimators.shared.fit import Fit, RandomState
 from bigpca.estimators.shared.folds import check_folds, placed_in_folds
 from bigpca.estimators.shared.growing import check_same_steps, kept_by, not_kept, solve_later, twin
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import rows_of_fit
+from bigpca.estimators.shared.opening import maps_of, preprocessors_of, rows_of_fit
 from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import INCOMPLETE
-from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor
+from bigpca.passes.residuals import Residuals, rank_of
 from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import beside_covariates
 from bigpca.settings import setting
@@ -181,7 +182,7 @@ class PCA(LinearModel[Moments]):
     _traits = Traits(
         PCAResult,
         "pca",
-        frozenset({"covariates", "groups", "gaps", "pairs"}),
+        frozenset({"groups", "gaps", "pairs"}),
         alike=("preprocess", "center", "scale"),
         ranges={"solver": Parameter(words=_solvers, foreign=FOREIGN)},
     )
@@ -204,7 +205,7 @@ class PCA(LinearModel[Moments]):
         check_n_components(self.n_components, None if np.isnan(n) or like is not None else n, d)
         if like is not None:
             return _moments_fit(self, rows, like)
-        if rows.covariates is not None or rows.groups is not None or _cross_validated(self) is not None:
+        if summed_covariates(self, rows) or rows.groups is not None or _cross_validated(self) is not None:
             return _moments_fit(self, rows)
         rows, standardization = rows_to_fit(self, rows)
         fit = plan_fit(rows, self._settings(standardization, rows.seed), self.solver)
@@ -215,16 +216,22 @@ class PCA(LinearModel[Moments]):
     def shrinkage_factors_(self) -> Vector:
         """Scores of new rows over those of rows of the fit along each component (k,): see :meth:`transform`."""
         check_is_fitted(self)
-        return factors_of(self._result, centred=isinstance(self.center, bool | np.bool_) and bool(self.center))
+        centred = isinstance(self.center, bool | np.bool_) and bool(self.center)
+        return factors_of(self._result, centred + rank_of(maps_of(self)))
 
     def _shrunk_map(self, shrinkage: str) -> RowMap:
         return shrunk_map(self, shrinkage)
+
+    def _learns(self, rows: Rows) -> tuple[RowPreprocessor, ...]:
+        # Given numbers and rules would be applied to the columns before the covariates are taken out of their moments.
+        plain = all(isinstance(one, bool | np.bool_) for one in (self.center, self.scale))
+        return () if plain and self.solver in ("auto", "covariance") else super()._learns(rows)
 
     def _solve(self, kept: KeptRows) -> PCAResult:
         """Return the solution from the moments of all rows; of fewer than the components, as many as there are."""
         check_n_components(self.n_components, None, self.n_features_in_)
         settings = self._settings(standardization_of(self, self.n_features_in_))
-        settings = replace(settings, covariates=self._steps.covariates, roundings=kept.roundings)
+        settings = replace(settings, covariates=self._steps.summed, roundings=kept.roundings)
         needed = self.n_features_in_ if self.n_components == "mle" else self.n_components
         if isinstance(needed, int | np.integer) and kept.n_samples_ < needed:
             settings = replace(settings, n_components=None)
@@ -232,7 +239,7 @@ class PCA(LinearModel[Moments]):
 
     @solving
     def _whole_spectrum(self, what: str) -> Vector:
-        roundings, left, q = self._result.roundings, self._result.left, self._steps.covariates
+        roundings, left, q = self._result.roundings, self._result.left, self._steps.summed
         state, q = (whole_state(self, what), q) if left is None else (left, 0)
         settings = self._settings(standardization_of(self, self.n_features_in_))
         settings = replace(settings, n_components=None, covariates=q, roundings=roundings)
@@ -334,20 +341,16 @@ def _moments_fit(model: PCA, rows: Rows, like: KeptRows | None = None) -> Covari
     """
     from bigpca.estimators.linear.choosing import reject_undecided
 
-    q, groups = 0 if rows.covariates is None else rows.covariates.viewed_columns, rows.groups
+    q, groups = summed_covariates(model, rows), rows.groups
     rule = _cross_validated(model)
     named = {"covariates": q, "groups": groups is not None, "CrossValidated": rule is not None}
     what = " and ".join(name for name, there in named.items() if there)
-    # Given numbers and rules would be applied to the columns before the covariates are taken out.
-    plain = not q or all(isinstance(one, bool | np.bool_) for one in (model.center, model.scale))
     for name, value, allowed, known in (
         ("solver", model.solver, '"covariance"', model.solver in ("auto", "covariance")),
         ("nan_policy", model.nan_policy, '"raise" or "omit"', model.nan_policy not in INCOMPLETE),
-        ("center and scale", f"{model.center}, {model.scale}", "True or False", plain),
     ):
         if what and not known:
-            other = " Or write the residuals to a store, and fit those." if q else ""
-            raise ValueError(f"{name} = {value!r} cannot be used with {what}: use {allowed}.{other}")
+            raise ValueError(f"{name} = {value!r} cannot be used with {what}: use {allowed}.")
     reject_undecided(model.n_components, variances=True)
     old, before = None if like is None else like.state, None
     if like is not None:
@@ -376,6 +379,13 @@ def _moments_fit(model: PCA, rows: Rows, like: KeptRows | None = None) -> Covari
         raise ValueError(not_kept("fit(X, groups=labels)", statistics, of_groups.state_bytes, kept))
     check_folds(old, of_groups)
     return replace(fit, groups=of_groups)
+
+
+def summed_covariates(model: PCA, rows: Rows) -> int:
+    """Return how many covariates are summed beside the rows; 0 if a map of the rows takes their effect out."""
+    maps = preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing
+    learned = any(isinstance(one.settled, Residuals) for one in maps)
+    return 0 if learned or rows.covariates is None else rows.covariates.viewed_columns
 
 
 def moments_of_groups(model: PCA) -> tuple[list[str | int], tuple[Moments, ...]]:

@@ -1080,6 +1080,14 @@ class CorrespondenceAnalysis(PencilModel):
     def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
         return (*super()._preprocessors(), PROFILE)
 
+    def _learns(self, rows: Rows) -> tuple[RowPreprocessor, ...]:
+        if rows.covariates is not None:
+            raise TypeError(
+                "the rows have covariates, but CorrespondenceAnalysis() takes amounts of at least 0, and residuals are "
+                "none. Open the rows without them, or use PCA."
+            )
+        return ()
+
     def _empty(
         self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Accumulator | None = None
     ) -> ProfileMoments:

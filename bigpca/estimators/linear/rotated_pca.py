@@ -23,7 +23,7 @@ from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, fit_seed
 from bigpca.estimators.shared.inputs import Unchecked, check_filling, check_parameters
-from bigpca.estimators.shared.opening import fitted_preprocessors, set_known
+from bigpca.estimators.shared.opening import maps_of, set_known
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import OF_ALL, Estimator, with_parameters
 from bigpca.passes.rows import Rows
@@ -207,20 +207,16 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
             raise TypeError(f"{an(type(model).__name__)} cannot be rotated. Give a fitted PCA or ApproximatePCA.")
         check_is_fitted(model)
         has_covariance(model)
-        if model._steps.covariates:
-            raise TypeError(
-                "the model was fitted with covariates, whose effect rotated scores cannot remove from new rows. Rotate "
-                "a PCA of the residuals."
-            )
         policies = {name: getattr(model, name) for name in OF_ALL}
         rotated = cls(rotation=rotation, power=power, estimator=clone(model), **policies)
         rotated._inner()
         rotated._found, rotated.solver_ = Rotated(copy(model), _rotation(model, rotation, power)), model.solver_
         rotated.n_features_in_ = model.n_features_in_
-        fitted_preprocessors(model)  # raises if they were changed after the fit
         steps = rotated._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
-        rotated._steps = replace(steps, preprocessing=model._steps.preprocessing, counts=model._steps.counts)
-        set_known(rotated, feature_names_in_=vars(model).get("feature_names_in_"), _provenance=model.provenance_)
+        own = model._steps  # maps_of raises if they were changed after the fit
+        rotated._steps = replace(steps, preprocessing=maps_of(model), covariates=own.covariates, counts=own.counts)
+        names = {one: vars(model).get(one) for one in ("feature_names_in_", "covariate_names_in_")}
+        set_known(rotated, _provenance=model.provenance_, **names)
         return rotated
 
     def _inner(self) -> PCA | ApproximatePCA:
@@ -252,7 +248,8 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         grid = self._steps.grid  # the scale of the PCA may name coordinates of it
         self.estimator_.solver_ = self.solver_
         steps = self.estimator_._steps_of(rows.viewed_columns, None, grid)
-        self.estimator_._steps = replace(steps, preprocessing=self._steps.preprocessing)
+        own = self._steps
+        self.estimator_._steps = replace(steps, preprocessing=own.preprocessing, covariates=own.covariates)
 
     def _column_shares(self) -> Vector | None:
         return self._result.estimator_._column_shares()

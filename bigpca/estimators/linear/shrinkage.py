@@ -18,29 +18,26 @@ from bigpca.estimators.linear.maps import TILE_BYTES, Projection, incomplete_byt
 from bigpca.estimators.linear.monitoring import scored
 from bigpca.estimators.linear.spectrum import PCAResult
 from bigpca.estimators.shared.inputs import settle_non_finite
-from bigpca.estimators.shared.opening import effects_of
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.reading.blocks import INCOMPLETE
-from bigpca.passes.reading.row_maps import L2, RowMap, chained
+from bigpca.passes.reading.row_maps import L2, RowMap
 from bigpca.solvers.shrinkage import augmented_bytes, augmented_scores, shrinkage_factors
 
 SHRINKAGE = ("oadp", "factor")
 WEAK = 0.5  # of a factor, below which corrected scores depend on how noise is distributed
 
 
-def factors_of(found: PCAResult, *, centred: bool) -> Vector:
-    """Return the factors (k,): from all eigenvalues where the fit had them, else from as many equal ones."""
+def factors_of(found: PCAResult, learned: int) -> Vector:
+    """Return the factors (k,): from all eigenvalues where the fit had them, else from as many equal ones.
+
+    The rows count less the mean and the effects that were ``learned`` from them.
+    """
     if len(found.shrinkage or ()) == found.n_components_:
         return np.array(found.shrinkage)
-    freedom = degrees_of(found, centred=centred)
+    freedom = found.sum_weights_ - learned
     left = max(0, round(min(freedom, len(found.mean_))) - found.n_components_)
     over = max(0.0, found.total_variance_ - float(found.explained_variance_.sum()))
     return shrinkage_factors(found.explained_variance_, np.full(left, over / max(1, left)), freedom)
-
-
-def degrees_of(found: PCAResult, *, centred: bool) -> float:
-    """Return the number of rows, less the mean and the effects that were learned from them."""
-    return found.sum_weights_ - centred - (0 if found.regression is None else found.regression.rank)
 
 
 def shrunk_map(model: BaseEstimator, shrinkage: str) -> RowMap:
@@ -64,8 +61,7 @@ def shrunk_map(model: BaseEstimator, shrinkage: str) -> RowMap:
     if shrinkage == "factor":
         return replace(plain, deviations=factors if plain.deviations is None else plain.deviations * factors)
     singular = np.sqrt(found.known_variances * (found.sum_weights_ - 1))
-    whole = replace(plain, mean=model.mean_, scale=model.scale_, components=model.components_)
-    return chained(effects_of(model), AugmentedScores(whole, singular))
+    return AugmentedScores(plain, singular)
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,6 @@ import numpy as np
 from bigpca.arrays import STRIP, Array, Matrix, Vector, add_packed, mirror_upper, packed_size, unpack
 from bigpca.devices import device_of_solve, diagonal_of, divided_by, host_array, plus_outer, square_on
 from bigpca.engine.local import threads_here
-from bigpca.errors import warn_approximation
 from bigpca.estimators.linear.maps import SecondRead, Standardization
 from bigpca.estimators.shared.certificates import Certificate, Certified
 from bigpca.estimators.shared.files import OF_VALUES
@@ -26,6 +25,7 @@ from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scal
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.observed_columns import ObservedPairs
+from bigpca.passes.residuals import Regression, check_left
 from bigpca.passes.rows import Rows
 from bigpca.records import bytes_of, of_part, stored
 from bigpca.settings import setting
@@ -44,12 +44,10 @@ from bigpca.solvers.components import (
 )
 from bigpca.solvers.eigh import (
     AGAIN,
-    ENOUGH,
     EPS,
     FAINT,
     NOISE,
     ROUNDED,
-    TOLD,
     all_eigenvalues,
     fix_signs,
     noise_edge,
@@ -170,54 +168,6 @@ def shown_components(
 
 
 @dataclass(frozen=True)
-class Regression:
-    """The linear effect of covariates on the columns: ``coef (z - mean)``.
-
-    Attributes
-    ----------
-    coef : ndarray of shape (d, q)
-        Of least norm in units of the deviations, where covariates are linearly dependent.
-    mean : ndarray of shape (q,)
-    rank : int
-        Number of covariates that are linearly independent.
-    error : float
-        Estimated relative error of the variance that is left, by the rounding of what was taken out.
-    coarse : float
-        Largest share of what is left that the rounding of the stored values may be.
-    """
-
-    coef: Matrix = stored("d", "q")
-    mean: Vector = stored("q")
-    rank: int = stored(of=int, least=0)
-    error: float = stored(of=float, least=0, default=0.0)
-    coarse: float = stored(of=float, least=0, default=0.0)
-
-    def warn_if_dependent(self) -> None:
-        """Report the rank of the covariates where some follow from others."""
-        if self.rank < len(self.mean):
-            warn_approximation(
-                f"of {len(self.mean)} covariates, {self.rank} are linearly independent (beside a constant). What all "
-                "of them explain was taken out, but their coefficients are not unique. Leave out those that follow "
-                "from others, such as one of the indicators of groups."
-            )
-
-    def warn_if_rounded(self) -> None:
-        """Report a remainder that rounding may change."""
-        if self.error > ENOUGH:
-            warn_approximation(
-                "the covariates explain so nearly everything, or are so nearly dependent, that rounding may change "
-                f"what is left by {self.error:.1g} of its size (solve_error_). Leave out columns that covariates "
-                "determine, and covariates that follow from others, or fit all rows at once."
-            )
-        elif self.coarse > TOLD:  # not an error of the solve, whose result is that of the stored values
-            warn_approximation(
-                "the covariates explain so nearly everything that the rounding of the stored values is "
-                f"{min(self.coarse, 1.0):.1g} of the variance that is left. The result is that of the stored values. "
-                "Store float64, deviations from a constant, or leave out columns that covariates determine."
-            )
-
-
-@dataclass(frozen=True)
 class PCAResult(SummedRows, Certified):
     """A solved principal component problem: the fitted attributes of a linear model, and what it keeps beside them.
 
@@ -287,10 +237,15 @@ class PCAResult(SummedRows, Certified):
         return np.sqrt(self.explained_variance_ * (self.sum_weights_ - 1))
 
     @property
+    def beside(self) -> int:
+        """Rank of the covariates whose effect was taken out of the moments."""
+        return 0 if self.regression is None else self.regression.rank
+
+    @property
     def noise_variance_(self) -> float:
         """Probabilistic PCA: the mean variance along the axes that were not kept; 0 where it is rounding."""
         n, d, total = self.n_samples_, len(self.mean_), self.total_variance_
-        left = min(max(n, self.sum_weights_), d) - self.n_components_
+        left = min(max(n, self.sum_weights_) - self.beside, d) - self.n_components_
         rest, noise = total - float(self.explained_variance_.sum()), self.stored_noise
         beside = float(noise.sum() - (self.components_**2 @ noise).sum())  # along the axes that were not kept
         rounding = max(min(n, d) * EPS * total, NOISE * beside)
@@ -416,7 +371,7 @@ def solve_moments(
     if isinstance(rule, CrossValidated) and isinstance(sums, FoldStates):
         errors, weights = held_out_errors(sums, settings, rule, again)
         rule = rule.at(errors, weights)
-    k = resolve_components(rule, values, total, n, d, weight, columns, moments.precision)
+    k = resolve_components(rule, values, total, n - effects, d, weight - effects, columns, moments.precision)
     rank = numerical_rank(values, d)  # the others are rounding of the solver
     noise = rounded_squares(spread if before is None else before, moments.mean, weight)
     if moments.precision > np.finfo(np.float64).eps:
@@ -520,11 +475,7 @@ def without_covariates(
     q = settings.covariates
     S, p, precision = unpack(summed.packed, summed.n_features), joint.n_features - q, max(summed.precision, EPS)
     covariates, across, B = covariate_scatter(joint, settings), S[:p, p:].T, None
-    if covariates.rank >= joint.count - 1:
-        raise ValueError(
-            f"{covariates.rank:,} covariates determine all columns of {joint.count:,} rows: nothing of X is left. Give "
-            "more rows or fewer covariates. With folds, the rows of all other folds count."
-        )
+    check_left(covariates.rank, joint.count)
     if again is None:
         across = covariates.frame.into(across)
     else:

@@ -29,7 +29,6 @@ from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
-from bigpca.passes.side_by_side import naming_sides
 from bigpca.records import Held, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_n_components
@@ -102,8 +101,7 @@ class SumsFit(Fit[Solved], Generic[Solved]):
         return SolveCost(flops, bytes=held, output_bytes=size + 2 * sets * 8 * d * d)
 
     def _sums_of(self, run: Run, read: Read[Folded[Accumulator]]) -> KeptRows:
-        with naming_sides(self.rows):
-            found = read(run)  # one pass over X
+        found = read(run)  # one pass over X
         return replace(self.empty, state=found.state.finished(), n_omitted_=found.omitted)
 
     def read(self, run: Run) -> KeptRows:
@@ -204,6 +202,4 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
             return held_folds(held, name, self._empty(d).finished())
 
         held.context["state"] = template
-        found = super()._restored(held)
-        self._steps = replace(self._steps, covariates=covariates)
-        return found
+        return super()._restored(held)

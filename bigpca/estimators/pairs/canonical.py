@@ -102,7 +102,7 @@ class CCA(SideScores, Predicts):
     """
 
     _traits = Traits(
-        CCAResult, "cca", frozenset({"covariates", "scores of y"}), summary=(("correlation", "correlations_"),),
+        CCAResult, "cca", frozenset({"scores of y"}), summary=(("correlation", "correlations_"),),
         ranges=SCALED,
     )  # fmt: skip
     _axes = "rotations"
@@ -259,7 +259,7 @@ class PLSSVD(SideScores):
     _traits = Traits(
         PLSResult,
         "plssvd",
-        frozenset({"covariates", "scores of y"}),
+        frozenset({"scores of y"}),
         summary=(("covariance", "singular_values_"), ("share", "squared_covariance_fraction_")),
         ranges=SCALED,
     )

@@ -23,7 +23,6 @@ from bigpca.engine.events import ProgressArgument
 from bigpca.errors import positive_integer
 from bigpca.estimators.linear.maps import Projection, Reconstruction, SecondRead, Standardization, projected
 from bigpca.estimators.linear.spectrum import (
-    Regression,
     Settings,
     check_enough_rows,
     remainder,
@@ -38,9 +37,8 @@ from bigpca.estimators.shared.growing import check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
 from bigpca.estimators.shared.opening import (
-    FLOPS_PER_VALUE,
     covariates_like,
-    of_first_side,
+    maps_of,
     open_like,
     policies,
     read_once,
@@ -50,7 +48,6 @@ from bigpca.estimators.shared.opening import (
 from bigpca.estimators.shared.outputs import (
     Destination,
     mapped,
-    mapped_as_given,
     mapped_back,
     maps_rows,
     on_fitted_grid,
@@ -69,9 +66,9 @@ from bigpca.passes.reading.row_maps import (
     Preprocess,
     RowMap,
     RowPreprocessor,
-    chained,
     preprocessors,
 )
+from bigpca.passes.residuals import FLOPS_PER_VALUE, Regression
 from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import beside_covariates, blocks_of_batches, check_paired, side_by_side
 from bigpca.records import Coding, Held, of_part, stored
@@ -538,6 +535,9 @@ class PairModel(SumsModel[PairResult]):
         y = getattr(self, "preprocess_y", None)
         return self._preprocessors(), () if y is None else preprocessors(y, "preprocess_y")
 
+    def _learns(self, rows: Rows) -> tuple[RowPreprocessor, ...]:
+        return ()  # the effect on both sides is taken out of their moments
+
     def _rows(self, rows: Rows, y: Unchecked) -> Rows:
         joined = open_pair(rows, y, type(self).__name__).begun(**policies(self))
         maps, d = self._maps_of_sides(), joined.viewed_columns
@@ -738,9 +738,10 @@ class SideScores(PairModel, Inverts):
         rows = self._side_like(X)
         self._check_targets(rows.viewed_columns)
         to, of_targets = Destination(out, overwrite, what="scores of Y"), self._projection("y")
-        beside = beside_covariates(covariates_like(self, rows, covariates))
-        maps = chained(of_first_side(self._maps_of_sides()[1], beside), of_targets)
-        scores = mapped_as_given(self, beside, maps, len(of_targets.components), to)
+        maps, known = self._maps_of_sides()[1], self._result.regression
+        maps = maps if known is None else (*maps, known.residuals(slice(self.n_features_in_, None)))
+        rows = covariates_like(self, rows, covariates)
+        scores = mapped(self, rows, of_targets, len(of_targets.components), to, maps)
         labels = rows.origin.labels if is_labelled(X) else None
         return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
 
@@ -806,11 +807,7 @@ class SideScores(PairModel, Inverts):
 
     def _projection(self, side: str) -> Projection:
         mean, std, axes = (getattr(self, f"{side}_{name}_") for name in ("mean", "std", self._axes))
-        coef, axes = getattr(self._result, f"{side}_covariate_coef_"), axes.T
-        if coef is not None:  # of rows beside their covariates: (x - mean - coef (z - mean_z)) / std along the axes
-            mean, axes = np.append(mean, self.covariate_mean_), axes / std
-            axes, std = np.hstack([axes, -axes @ coef]), None
-        return Projection(mean, std, axes, None, self.nan_policy)
+        return Projection(mean, std, axes.T, None, self.nan_policy)
 
 
 class Predicts(PairModel):
@@ -838,7 +835,8 @@ class Predicts(PairModel):
         check_is_fitted(self)
         to, grid = Destination(out, overwrite, what="predictions"), self._result.targets.grid
         rows = open_like(self, X, covariates)
-        found = mapped(self, rows, self._prediction(grid), self.n_targets_ if grid is None else grid.width, to)
+        width = self.n_targets_ if grid is None else grid.width
+        found = mapped(self, rows, self._prediction(grid), width, to, maps_of(self, beside=True))
         if self._result.targets.single and out is None:
             labels = rows.origin.labels if is_labelled(X) else None
             if grid is None or labels is None:
@@ -849,9 +847,8 @@ class Predicts(PairModel):
     def _prediction(self, grid: Grid | None = None) -> Prediction:
         mean, known = self.x_mean_, self._result.regression
         coef = self.coef_.reshape(self.n_targets_, self.n_features_in_)  # of a single target too
-        if known is not None:  # of rows beside their covariates
-            of_x, of_y = np.split(known.coef, [len(mean)])
-            mean, coef = np.append(mean, known.mean), np.hstack([coef, of_y - coef @ of_x])
+        if known is not None:  # of what covariates leave, and of these behind it
+            mean, coef = np.append(mean, known.mean), np.hstack([coef, known.coef[len(mean) :]])
         return Prediction(mean, coef, self.y_mean_, self.nan_policy, grid)
 
     @solving
@@ -877,7 +874,9 @@ class Predicts(PairModel):
         (p, q), f = joined.widths[:2], self._prediction()
         # Columns of y - prediction, and of y, about its mean of the fit: sums of their squares cancel no digits.
         M, own = np.zeros((2 * q, sum(joined.widths))), slice(p, p + q)
-        M[:q, :p], M[:q, p + q :], M[:q, own], M[q:, own] = -f.coef[:, :p], -f.coef[:, p:], np.eye(q), np.eye(q)
+        of_x, of_z, effect = f.coef[:, :p], f.coef[:, p:], self._result.x_covariate_coef_
+        of_z = of_z if effect is None else of_z - of_x @ effect
+        M[:q, :p], M[:q, p + q :], M[:q, own], M[q:, own] = -of_x, -of_z, np.eye(q), np.eye(q)
         measured = projected(joined, np.concatenate([f.mean[:p], self.y_mean_, f.mean[p:]]), M.T)
         state = read_once(measured, ColumnMoments(2 * q), "score", dtype=PRECISE)
         weight = state.weight

@@ -89,7 +89,7 @@ class PLSRegression(SideScores, Predicts):
     """
 
     _traits = Traits(
-        RegressionResult, "pls", frozenset({"covariates", "groups", "scores of y"}), summary=(("r2", "r2_"),),
+        RegressionResult, "pls", frozenset({"groups", "scores of y"}), summary=(("r2", "r2_"),),
         ranges=SCALED,
     )  # fmt: skip
     _axes = "rotations"

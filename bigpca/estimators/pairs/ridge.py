@@ -123,13 +123,14 @@ class Ridge(Predicts):
     _traits = Traits(
         RidgeResult,
         "ridge",
-        frozenset({"covariates", "groups"}),
+        frozenset({"groups"}),
         output="predictions",
         summary=(("alpha", "alpha_"), ("cv_score", "_chosen_scores")),
         alike=("preprocess", "cv", "fit_intercept"),
     )
     _remedy = "Give a larger penalty, or fewer columns."
     _enough = AGAIN
+    _beside = True  # predictions
 
     alpha: float | Sequence[float] | Array = 1.0
     _: KW_ONLY

@@ -25,6 +25,7 @@ from bigpca.data.sources import source_of
 from bigpca.errors import ModelFormatError, brief
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.passes.reading.row_maps import GeneMap, Profile
+from bigpca.passes.residuals import Residuals
 from bigpca.preprocessing import L2, Log1p, NormalizeTotal, PearsonResiduals, Power, Standardize
 from bigpca.records import Coding, Held, Values, pack
 from bigpca.sketches import Sketch, sketch_from
@@ -35,7 +36,7 @@ from bigpca.storage.chunks import is_storable
 from bigpca.storage.files import content_digest, digest, kind_of, public, real_path
 
 _RECORDS = (
-    *(L2, Log1p, NormalizeTotal, Profile, PearsonResiduals, Power, Standardize, GeneMap),
+    *(L2, Log1p, NormalizeTotal, Profile, PearsonResiduals, Power, Standardize, GeneMap, Residuals),
     *(CosLatitude, Patterson, Whitening),
 )
 RECORDS: dict[str, type] = {one.__name__: one for one in _RECORDS}
@@ -175,6 +176,8 @@ class StoredModel:
             common["counts"] = encode_record(model._steps.counts, arrays)
         if changed := {name: value for name, value in fitted.items() if value != now[name]}:
             common["fitted_with"] = changed
+        if model._steps.covariates:
+            common["covariates"] = model._steps.covariates
         if "covariate_names_in_" in vars(model):
             common["covariate_names"] = model.covariate_names_in_.tolist()
         if view is not None and not view.absent:

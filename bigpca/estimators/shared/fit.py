@@ -37,6 +37,7 @@ from bigpca.host import HOST
 from bigpca.passes.fold import Declared, costs
 from bigpca.passes.reading.row_maps import identified
 from bigpca.passes.rows import Rows, keys_bytes, place_of, unchanged, warn_repeats
+from bigpca.passes.side_by_side import naming_sides
 from bigpca.passes.speed import known_speed
 from bigpca.passes.summaries import Lesson, filling, find_fill, lessons
 from bigpca.seeds import check_seed, draw_seed, draws_seed
@@ -113,16 +114,14 @@ class Reading(ABC):
     def declared(self) -> tuple[PassCost, ...]:
         """All reads: to count rows, if their number was unknown, to find what fills missing values, and the passes."""
         before: list[Declared] = [*self.rows.prices.counting, *filling(self.rows)]
-        if self.rows.steps:
-            before += [one.read for one in self.lessons]
-        return costs((*before, *self.passes()))
+        return costs((*before, *(one.read for one in self.lessons), *self.passes()))
 
     def prepare(self, run: Run) -> None:
         """Make the reads before the passes: find what rows and maps were not given."""
         for counted in self.rows.prices.counting:
             run.read_beside(counted)
         find_fill(run, self.rows)
-        for lesson in self.lessons if self.rows.steps else ():
+        for lesson in self.lessons:
             lesson.learn(run)
 
     def check(self) -> None:
@@ -187,8 +186,7 @@ class Reading(ABC):
         if rows.fill is not None:
             use = "about which rows with gaps are summed" if rows.with_gaps else "which replace them"
             lines.append(f"missing values: one more read finds the means of the columns, {use}")
-        if rows.steps:
-            lines += [f"{one.of.found!r}: one more read finds the {one.name}" for one in self.lessons]
+        lines += [f"{one.of.found!r}: one more read finds the {one.name}" for one in self.lessons]
         lines += [*rows.origin.unnoticed, *plan.notes]
         if rows.sparse:
             lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")
@@ -422,7 +420,11 @@ def execute(
     ``call`` is what a user called, for the record; ``adds`` says whether the rows are added to those of a model.
     """
     rows = planned.rows
-    with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run, solving_on(rows.solver):
+    with (
+        naming_sides(rows),
+        running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run,
+        solving_on(rows.solver),
+    ):
         run.adds = adds
         warn_repeats(rows.origin)
         found = with_reads(read(run), run.reads)

@@ -56,6 +56,7 @@ from bigpca.parameters import PARAMETERS, Parameter
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import GeneMap, RowPreprocessor, row_of
+from bigpca.passes.residuals import Residuals
 from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.side_by_side import check_paired, rows_at
 from bigpca.solvers.scaling import Whitening
@@ -113,6 +114,12 @@ class Steps:
     covariates: int = 0
     counts: GeneMap | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def summed(self) -> int:
+        """Number of covariates in the sums of a fit; 0 where a map of the rows takes their effect out."""
+        learned = any(isinstance(one, Residuals) for one in self.preprocessing or ())
+        return 0 if learned else self.covariates
 
     @property
     def missing_value(self) -> MissingCodes:

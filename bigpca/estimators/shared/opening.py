@@ -37,20 +37,15 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import CountedRows
-from bigpca.passes.reading.row_maps import EachSide, MapStep, Residuals, RowMap, RowPreprocessor
+from bigpca.passes.reading.row_maps import MapStep, RowMap, RowPreprocessor
+from bigpca.passes.residuals import Residuals, steps_beside
 from bigpca.passes.rows import Rows, reject_weights, warn_repeats
-from bigpca.passes.side_by_side import beside_covariates, naming_sides
+from bigpca.passes.side_by_side import naming_sides
 from bigpca.passes.summaries import searches
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
 
 State = TypeVar("State", bound=Accumulator)
-FLOPS_PER_VALUE = 4  # of preprocessing
-
-
-def of_first_side(maps: tuple[RowPreprocessor, ...], rows: Rows) -> tuple[RowMap, ...]:
-    """Return maps of X, which leave covariates behind it as they are."""
-    return (EachSide((maps, ()), rows.widths),) if maps and rows.widths else maps
 
 
 def open_weighted(
@@ -81,28 +76,17 @@ def open_weighted(
         counted = counted.among(-one_each(values, rows.n_rows, columns=True, gaps=True)[1].astype(np.int32))
     rows = without_absent_columns(model, rows, counted, read=read, progress=progress)
     rows = with_covariates(model, rows, covariates)
-    return replace(rows, groups=groups, preprocessing=tuple([one.begun() for one in model._preprocessors()]))
+    maps = [one.begun() for one in model._preprocessors()]
+    return replace(rows, groups=groups, preprocessing=(*maps, *model._learns(rows)))
 
 
 def with_covariates(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> Rows:
-    """Return the rows with their covariates, which every call of the class passes through here.
-
-    Raises
-    ------
-    TypeError
-        If the class has no use for them.
-    """
-    name, opened = type(model).__name__, rows.covariates
-    if covariates is not None:
-        if opened is not None:
-            raise ValueError("the rows were opened with covariates, and others were given. Give them once.")
-        opened = open_covariates(covariates, rows.origin.given, name)
-    if opened is not None and "covariates" not in model._traits.accepts:
-        raise TypeError(
-            f"the rows have covariates, whose effect {name} cannot remove: bigpca.PCA, CCA, PLSSVD, PLSRegression and "
-            "Ridge can, from one read. Fit one of those, or pass the residuals as X."
-        )
-    return replace(rows, covariates=opened)
+    """Return the rows with their covariates: those that were given, or that they were opened with."""
+    if covariates is None:
+        return rows
+    if rows.covariates is not None:
+        raise ValueError("the rows were opened with covariates, and others were given. Give them once.")
+    return replace(rows, covariates=open_covariates(covariates, rows.origin.given, type(model).__name__))
 
 
 def without_absent_columns(
@@ -182,7 +166,6 @@ def rows_of_fit(
     rows: Rows,
     *,
     weighted: bool = True,
-    alone: bool = True,
     memory_limit: int | str | None = None,
 ) -> Rows:
     """Return the rows that a fit reads, preprocessed, within ``memory_limit``; None for that of the model.
@@ -200,14 +183,12 @@ def rows_of_fit(
             compare_own_columns(labels, rows.origin.names, getattr(model, name, None), name)
     if not weighted:
         reject_weights(rows, [type(model).__name__], model._traits.unweighted)
+    maps = preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing
+    for one in maps:
+        one.check_known()
+    rows, steps = steps_beside(maps, rows)
     rows = rows.begun(nan_policy=model.nan_policy, memory_limit=setting(model, "memory_limit", memory_limit))
-    if maps := preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing:
-        if not alone or rows.preprocessing is None:
-            for one in maps:
-                one.settled.check_known()
-        d = rows.n_columns
-        rows = rows.mapped(*(MapStep(one, d, FLOPS_PER_VALUE * d) for one in of_first_side(maps, rows)))
-    return rows
+    return rows.mapped(*steps)
 
 
 def open_like(model: BaseEstimator, X: Unchecked, covariates: Unchecked = None) -> Rows:
@@ -221,10 +202,15 @@ def open_like(model: BaseEstimator, X: Unchecked, covariates: Unchecked = None) 
     return covariates_like(model, model._open(X, fitted=True), covariates)
 
 
-def effects_of(model: BaseEstimator) -> tuple[RowMap, ...]:
-    """Return the map that takes the effect of covariates out of the rows that they stand behind, if there are some."""
-    known = getattr(model._result, "regression", None)
-    return () if known is None else (Residuals(known.coef[: model.n_features_in_], known.mean),)
+def maps_of(model: BaseEstimator, *, beside: bool = False) -> tuple[RowPreprocessor, ...]:
+    """Return what is applied to each new row first: as in the fit, and what takes the effect of covariates out.
+
+    ``beside`` leaves the covariates behind, for models whose predictions depend on them too.
+    """
+    known, maps = getattr(model._result, "regression", None), fitted_preprocessors(model)
+    return (
+        maps if known is None else (*maps, known.residuals(slice(model.n_features_in_), beside=beside or model._beside))
+    )
 
 
 def rows_like(
@@ -233,22 +219,16 @@ def rows_like(
     weights: Unchecked = None,
     *,
     memory_limit: int | str | None = None,
-    beside: bool = False,
 ) -> Rows:
     """Return new rows as those of the fit were read: preprocessed, and left out by the same policies.
-
-    They are what covariates leave or, with ``beside``, stand before these.
 
     Raises
     ------
     TypeError, ValueError
         As :func:`open_like` and :func:`fitted_preprocessors`, and for weights.
     """
-    fitted_preprocessors(model)  # which rejects others than those of the fit
-    rows = beside_covariates(open_like(model, X).weighted(weights))
-    rows, d = rows_of_fit(model, rows, memory_limit=memory_limit), model.n_features_in_
-    flops = 2 * d * (rows.n_columns - d)
-    return rows if beside else rows.mapped(*(MapStep(one, d, flops) for one in effects_of(model)))
+    rows = replace(open_like(model, X).weighted(weights), preprocessing=maps_of(model))
+    return rows_of_fit(model, rows, memory_limit=memory_limit)
 
 
 def covariates_like(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> Rows:
@@ -271,7 +251,8 @@ def preprocessors_of(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
     """Return what ``preprocess`` says now, with what the last fit found if it said the same."""
     now: tuple[RowPreprocessor, ...] = model._preprocessors()
     fitted: tuple[RowPreprocessor, ...] = model._steps.preprocessing or ()
-    same = len(now) == len(fitted) and all(one.becomes(f) for one, f in zip(now, fitted, strict=True))
+    own = fitted[:-1] if fitted and isinstance(fitted[-1], Residuals) else fitted
+    same = len(now) == len(own) and all(one.becomes(f) for one, f in zip(now, own, strict=True))
     return fitted if same else now
 
 

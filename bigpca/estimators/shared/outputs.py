@@ -32,12 +32,12 @@ from bigpca.engine.run import Run
 from bigpca.estimators.shared.fit import called
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores
 from bigpca.estimators.shared.labelled import grid_of, labelled_rows, rows_on_grid
-from bigpca.estimators.shared.opening import effects_of, fitted_preprocessors, of_first_side, open_like, policies
+from bigpca.estimators.shared.opening import maps_of, open_like, policies
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
-from bigpca.passes.reading.row_maps import RowMap, chained
+from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor, chained
+from bigpca.passes.residuals import steps_beside
 from bigpca.passes.rows import Rows
-from bigpca.passes.side_by_side import beside_covariates
 from bigpca.settings import brought_by, setting
 from bigpca.storage.files import is_objects, name_of, path_of
 from bigpca.storage.forms import form_of
@@ -201,7 +201,7 @@ def mapped_to_numbers(
     """
     rows, to = open_like(model, X), to or Destination()
     to = replace(to, what=to.what or what)
-    found = mapped(model, rows, chained(effects_of(model), f), 1 if dim is None else len(values), to)
+    found = mapped(model, rows, f, 1 if dim is None else len(values), to)
     labels = rows.origin.labels if is_labelled(X) else None
     if labels is not None:
         return labelled_rows(found, labels, what, dim, values)
@@ -211,7 +211,7 @@ def mapped_to_numbers(
 def mapped_to_rows(model: BaseEstimator, X: Unchecked, f: RowMap, to: Destination) -> Lazy:
     """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
     rows = open_like(model, X)
-    to, f = replace(to, what=to.what or ROWS), chained(effects_of(model), f)
+    to = replace(to, what=to.what or ROWS)
     found = mapped(model, rows, f, model.n_features_in_, to)
     return on_fitted_grid(model, X, rows, found, to.what)
 
@@ -225,11 +225,17 @@ def mapped_back(model: BaseEstimator, X: Unchecked, back: RowMap, to: Destinatio
     return on_fitted_grid(model, X, rows, mapped_as_given(model, rows, back, columns, to), grid=grid_of(model, side))
 
 
-def mapped(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
-    """Return ``f`` of opened rows, preprocessed, beside their covariates."""
-    rows = beside_covariates(rows)
-    maps = of_first_side(fitted_preprocessors(model), rows)
-    return mapped_as_given(model, rows, chained(maps, f), columns, to)
+def mapped(
+    model: BaseEstimator,
+    rows: Rows,
+    f: RowMap,
+    columns: int,
+    to: Destination,
+    maps: tuple[RowPreprocessor, ...] | None = None,
+) -> Lazy:
+    """Return ``f`` of opened rows, after the ``maps``; None for those of X, which leave its covariates out."""
+    rows, steps = steps_beside(maps_of(model) if maps is None else maps, rows)
+    return mapped_as_given(model, rows, chained(tuple(step.f for step in steps), f), columns, to)
 
 
 def mapped_as_given(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
@@ -263,4 +269,4 @@ def on_fitted_grid(
 
 def whole_map(model: BaseEstimator) -> RowMap:
     """Return the map of rows as they are given: the preprocessing, then that of :meth:`_row_map`."""
-    return chained(fitted_preprocessors(model), model._row_map())
+    return chained(maps_of(model), model._row_map())

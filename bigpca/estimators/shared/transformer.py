@@ -59,6 +59,7 @@ from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMix
 from bigpca.estimators.shared.tables import Tables
 from bigpca.passes.reading.blocks import INCOMPLETE, CountedRows
 from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, Stored, preprocessors
+from bigpca.passes.residuals import LearnedResiduals, Residuals
 from bigpca.passes.rows import Rows
 from bigpca.passes.speed import speed_with
 from bigpca.records import Held, check_shapes, unpack
@@ -245,6 +246,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
     feature_names_in_: NDArray[np.object_]
     _found: Found | Waiting[Found]
     _traits: ClassVar[Traits]
+    _beside: ClassVar[bool] = False  # whether the map of rows depends on their covariates, too
     _steps: Steps = Steps()
     _brought: Mapping[str, object] = MappingProxyType({})  # settings of the process in which it was pickled
 
@@ -362,8 +364,9 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             Not for every estimator and solver; the others reject it.
         covariates : array-like, Dask array, path and so on, of shape (n, q), default None
             Covariates Z of the same rows, such as indicators of batches or the age: the model is that of the residuals
-            of the regression of X on Z and a constant, from one read of both; of CCA, PLSSVD, PLSRegression and Ridge,
-            that of the residuals of X and Y. Others reject it. Joined as labels are. Rows that are opened with them,
+            of the regression of X on Z and a constant; of CCA, PLSSVD, PLSRegression and Ridge, of X and Y. These, and
+            PCA by its moments, read both once; other fits find the effect in one more read, and apply that of the
+            first fit to rows that are added. Joined as labels are. Rows that are opened with them,
             ``bigpca.open(X, covariates=Z)``, have them in all methods.
         groups : labels of the rows, default None
             Rows that belong together, such as those of one subject or site. Joined as ``y`` is. PCA keeps the moments
@@ -407,7 +410,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         beside += "" if rows.counted.weights is None else ", sample_weight=w"
         beside += "" if rows.covariates is None else ", covariates=Z"
         beside += "" if rows.groups is None else ", groups=groups"
-        labels = None if planned.rows.widths else rows.origin.labels  # whose columns are those that are read
+        # Whose columns are those that are read.
+        labels = None if planned.rows.widths or rows.covariates is not None else rows.origin.labels
         with nullcontext() if labels is None else naming_places(labels):
             call = f"{called(self)}.fit(X{beside})"
             found, made = execute(self, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
@@ -582,6 +586,16 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
     def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
         """Return what is applied to each row first; a hook for estimators whose rows are not always vectors."""
         return () if self.preprocess is None else preprocessors(self.preprocess)
+
+    def _learns(self, rows: Rows) -> tuple[RowPreprocessor, ...]:
+        """Return what a read of a fit finds of rows with covariates, to take their effect out; a hook for sums of z."""
+        if rows.covariates is None:
+            return ()
+        if self.nan_policy in INCOMPLETE:
+            allowed = '"raise" or "omit"'
+            raise ValueError(f"nan_policy = {self.nan_policy!r} cannot be used with covariates: use {allowed}.")
+        # Linear models subtract and report the mean themselves.
+        return (LearnedResiduals(Residuals("mean_" in self._traits.result.names())),)
 
     def _remember(self, rows: Rows) -> None:
         """Set the number and names of features, and what was made of the rows."""

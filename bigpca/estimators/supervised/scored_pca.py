@@ -573,7 +573,7 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
 
     def _fit(self, rows: Rows, y: Unchecked) -> ScoredFit:
         d = rows.viewed_columns
-        q, rows = self._count(d), rows_of_fit(self, rows, weighted=False, alone=False)
+        q, rows = self._count(d), rows_of_fit(self, rows, weighted=False)
         # The estimator reads all rows. Unknown row chunks are counted once for all reads.
         labelled = read_labels(self, rows, y, LabelUse())[1]
         used = int(np.count_nonzero(labelled.known_codes >= 0))

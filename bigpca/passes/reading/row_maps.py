@@ -17,7 +17,7 @@ from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector, working_dtype
+from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
 from bigpca.costs import BlockForm, Work
 from bigpca.csr import form_of
 from bigpca.data.sparse import row_range, scaled_rows, stacked
@@ -368,30 +368,6 @@ class EachSide(NumberedMap):
 
 
 @dataclass(frozen=True)
-class Residuals(RowMap):
-    """What covariates leave of the rows that they stand behind: ``x - coef (z - mean)``.
-
-    Attributes
-    ----------
-    coef : ndarray of shape (d, q)
-    mean : ndarray of shape (q,)
-    """
-
-    coef: Matrix
-    mean: Vector
-
-    def apply(self, rows: Array, where: str) -> Array:
-        """Return (b, d) of rows (b, d + q), computed in float64: what is left may be small beside the rows."""
-        d = len(self.coef)
-        left: Array = rows[:, :d] - (rows[:, d:] - self.mean) @ self.coef.T
-        return left.astype(self.output_dtype(rows.dtype), copy=False)
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """The effect, and what is left, in float64 and as it is returned."""
-        return rows * d * (16 + itemsize), 0
-
-
-@dataclass(frozen=True)
 class Beside(NumberedMap):
     """Appends columns to each row by its number, such as labels.
 
@@ -538,7 +514,7 @@ class RowPreprocessor(NumberedMap):
             names = " and ".join(self.found_by_fit)
             raise ValueError(
                 f"{self!r} takes {names} from all rows, which only a fit to X alone finds: none with covariates or "
-                f"targets, of ScoredPCA, or by partial_fit. Give {names}."
+                f"targets, or by partial_fit. Give {names}."
             )
 
     def begun(self) -> RowPreprocessor:
@@ -594,6 +570,9 @@ class Learning(RowPreprocessor):
     @property
     def takes_csr(self) -> bool:
         return self.found.takes_csr
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        return self.found.bytes_for(d, rows, itemsize)
 
     @property
     def settled(self) -> RowPreprocessor:
