@@ -116,7 +116,8 @@ def restored(stored: StoredModel) -> AnyEstimator:
         view = View.from_json(rows, d)
     beside = check_number("covariates", values.get("covariates", 0), int, 0)
     model._steps = replace(model._steps_of(d, view, grid), covariates=beside)
-    check_effect(maps_of(model), d, beside)
+    known = getattr(model._result, "regression", None)
+    check_effect(maps_of(model) if known is None else (known.residuals(slice(d)),), d, beside)
     if stored.provenance is not None:
         model._provenance = stored.provenance
     if values.get("seed") is not None:

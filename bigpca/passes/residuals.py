@@ -50,11 +50,10 @@ class Regression:
     error: float = stored(of=float, least=0, default=0.0)
     coarse: float = stored(of=float, least=0, default=0.0)
 
-    def residuals(self, own: slice[int | None, int | None, None], *, beside: bool = False) -> Residuals:
+    def residuals(self, own: slice[int | None, int | None, None]) -> Residuals:
         """Return what takes it out of some of the columns."""
         coef = self.coef[own]
-        mean = np.concatenate([np.zeros(len(coef)), self.mean])
-        return Residuals(coef=coef, mean=mean, rank=self.rank, beside=beside)
+        return Residuals(coef=coef, mean=np.concatenate([np.zeros(len(coef)), self.mean]), rank=self.rank)
 
     def warn_if_dependent(self) -> None:
         """Report the rank of the covariates where some follow from others."""
@@ -117,8 +116,6 @@ class Residuals(RowPreprocessor):
         None for what a read of the fit finds.
     rank : int
         Of the covariates: so many rows count less.
-    beside : bool
-        Whether they stay behind what is left.
     """
 
     found_by_fit: ClassVar[tuple[str, ...]] = ("coef", "mean")
@@ -127,7 +124,6 @@ class Residuals(RowPreprocessor):
     coef: Matrix | None = field(default=None, repr=False)
     mean: Vector | None = field(default=None, repr=False)
     rank: int = 0
-    beside: bool = False
 
     def __eq__(self, other: object) -> bool:
         return type(other) is Residuals and self.describe() == other.describe()
@@ -146,8 +142,7 @@ class Residuals(RowPreprocessor):
             left[np.abs(left) <= LOST * np.maximum(np.abs(effect), np.abs(rows[:, :d]))] = 0
             if self.keeps_mean:
                 left += mean[:d]
-        left = left.astype(self.output_dtype(rows.dtype), copy=False)
-        return np.hstack([left, rows[:, d:]]) if self.beside else left
+        return left.astype(self.output_dtype(rows.dtype), copy=False)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The effect, what is left, and what rounding is of both, in float64; and as it is returned."""
@@ -188,12 +183,11 @@ def steps_beside(maps: Sequence[RowPreprocessor], rows: Rows) -> tuple[Rows, tup
 
     Other maps leave the covariates behind X as they are.
     """
-    d, last = rows.viewed_columns, [one for one in maps[-1:] if isinstance(one.settled, Residuals)]
+    last = [one for one in maps[-1:] if isinstance(one.settled, Residuals)]
     own: Sequence[RowMap] = maps[: len(maps) - len(last)]
     rows = beside_covariates(rows) if last else rows
-    width = rows.viewed_columns
+    width, d = rows.viewed_columns, (rows.widths or (0,))[0]
     if own and rows.widths:
         own = [EachSide((tuple(maps[: len(own)]), ()), rows.widths)]
     steps = [MapStep(one, width, FLOPS_PER_VALUE * width) for one in own]
-    left = d if not last or not cast("Residuals", last[0].settled).beside else width
-    return rows, (*steps, *(MapStep(one, left, 2 * d * (width - d)) for one in last))
+    return rows, (*steps, *(MapStep(one, d, 2 * d * (width - d)) for one in last))

@@ -237,15 +237,11 @@ class PCAResult(SummedRows, Certified):
         return np.sqrt(self.explained_variance_ * (self.sum_weights_ - 1))
 
     @property
-    def beside(self) -> int:
-        """Rank of the covariates whose effect was taken out of the moments."""
-        return 0 if self.regression is None else self.regression.rank
-
-    @property
     def noise_variance_(self) -> float:
         """Probabilistic PCA: the mean variance along the axes that were not kept; 0 where it is rounding."""
         n, d, total = self.n_samples_, len(self.mean_), self.total_variance_
-        left = min(max(n, self.sum_weights_) - self.beside, d) - self.n_components_
+        counted = max(n, self.sum_weights_) - (0 if self.regression is None else self.regression.rank)
+        left = min(counted, d) - self.n_components_
         rest, noise = total - float(self.explained_variance_.sum()), self.stored_noise
         beside = float(noise.sum() - (self.components_**2 @ noise).sum())  # along the axes that were not kept
         rounding = max(min(n, d) * EPS * total, NOISE * beside)

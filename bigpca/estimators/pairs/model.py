@@ -38,7 +38,7 @@ from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, settle
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
 from bigpca.estimators.shared.opening import (
     covariates_like,
-    maps_of,
+    fitted_preprocessors,
     open_like,
     policies,
     read_once,
@@ -47,7 +47,7 @@ from bigpca.estimators.shared.opening import (
 )
 from bigpca.estimators.shared.outputs import (
     Destination,
-    mapped,
+    mapped_after,
     mapped_back,
     maps_rows,
     on_fitted_grid,
@@ -741,7 +741,7 @@ class SideScores(PairModel, Inverts):
         maps, known = self._maps_of_sides()[1], self._result.regression
         maps = maps if known is None else (*maps, known.residuals(slice(self.n_features_in_, None)))
         rows = covariates_like(self, rows, covariates)
-        scores = mapped(self, rows, of_targets, len(of_targets.components), to, maps)
+        scores = mapped_after(maps, self, rows, of_targets, len(of_targets.components), to)
         labels = rows.origin.labels if is_labelled(X) else None
         return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
 
@@ -836,7 +836,7 @@ class Predicts(PairModel):
         to, grid = Destination(out, overwrite, what="predictions"), self._result.targets.grid
         rows = open_like(self, X, covariates)
         width = self.n_targets_ if grid is None else grid.width
-        found = mapped(self, rows, self._prediction(grid), width, to, maps_of(self, beside=True))
+        found = mapped_after(fitted_preprocessors(self), self, rows, self._prediction(grid), width, to)
         if self._result.targets.single and out is None:
             labels = rows.origin.labels if is_labelled(X) else None
             if grid is None or labels is None:
@@ -847,8 +847,9 @@ class Predicts(PairModel):
     def _prediction(self, grid: Grid | None = None) -> Prediction:
         mean, known = self.x_mean_, self._result.regression
         coef = self.coef_.reshape(self.n_targets_, self.n_features_in_)  # of a single target too
-        if known is not None:  # of what covariates leave, and of these behind it
-            mean, coef = np.append(mean, known.mean), np.hstack([coef, known.coef[len(mean) :]])
+        if known is not None:  # of rows beside their covariates
+            of_x, of_y = np.split(known.coef, [len(mean)])
+            mean, coef = np.append(mean, known.mean), np.hstack([coef, of_y - coef @ of_x])
         return Prediction(mean, coef, self.y_mean_, self.nan_policy, grid)
 
     @solving
@@ -874,9 +875,7 @@ class Predicts(PairModel):
         (p, q), f = joined.widths[:2], self._prediction()
         # Columns of y - prediction, and of y, about its mean of the fit: sums of their squares cancel no digits.
         M, own = np.zeros((2 * q, sum(joined.widths))), slice(p, p + q)
-        of_x, of_z, effect = f.coef[:, :p], f.coef[:, p:], self._result.x_covariate_coef_
-        of_z = of_z if effect is None else of_z - of_x @ effect
-        M[:q, :p], M[:q, p + q :], M[:q, own], M[q:, own] = -of_x, -of_z, np.eye(q), np.eye(q)
+        M[:q, :p], M[:q, p + q :], M[:q, own], M[q:, own] = -f.coef[:, :p], -f.coef[:, p:], np.eye(q), np.eye(q)
         measured = projected(joined, np.concatenate([f.mean[:p], self.y_mean_, f.mean[p:]]), M.T)
         state = read_once(measured, ColumnMoments(2 * q), "score", dtype=PRECISE)
         weight = state.weight

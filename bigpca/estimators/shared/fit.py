@@ -397,7 +397,7 @@ def running(
             held = None if checkpoint is None else Checkpoint(checkpoint, fit.describe(), seed)
             scheduler = "local" if rows.order.in_process else None
             run = Run(held, report, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
-            with unchanged(rows.origin, rows.origin.files_digest()):
+            with unchanged(rows.origin, rows.origin.files_digest()), naming_sides(rows):
                 fit.prepare(run)
                 yield run
                 run.seconds = time.perf_counter() - began
@@ -420,11 +420,7 @@ def execute(
     ``call`` is what a user called, for the record; ``adds`` says whether the rows are added to those of a model.
     """
     rows = planned.rows
-    with (
-        naming_sides(rows),
-        running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run,
-        solving_on(rows.solver),
-    ):
+    with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run, solving_on(rows.solver):
         run.adds = adds
         warn_repeats(rows.origin)
         found = with_reads(read(run), run.reads)

@@ -6,6 +6,7 @@ the one planned read of rows for what a model, or a measure of quality, says of 
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
@@ -40,7 +41,7 @@ from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.row_maps import MapStep, RowMap, RowPreprocessor
 from bigpca.passes.residuals import Residuals, steps_beside
 from bigpca.passes.rows import Rows, reject_weights, warn_repeats
-from bigpca.passes.side_by_side import naming_sides
+from bigpca.passes.side_by_side import beside_covariates
 from bigpca.passes.summaries import searches
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
@@ -186,7 +187,7 @@ def rows_of_fit(
     maps = preprocessors_of(model) if rows.preprocessing is None else rows.preprocessing
     for one in maps:
         one.check_known()
-    rows, steps = steps_beside(maps, rows)
+    rows, steps = steps_beside(maps, beside_covariates(rows) if model._beside else rows)
     rows = rows.begun(nan_policy=model.nan_policy, memory_limit=setting(model, "memory_limit", memory_limit))
     return rows.mapped(*steps)
 
@@ -202,15 +203,10 @@ def open_like(model: BaseEstimator, X: Unchecked, covariates: Unchecked = None) 
     return covariates_like(model, model._open(X, fitted=True), covariates)
 
 
-def maps_of(model: BaseEstimator, *, beside: bool = False) -> tuple[RowPreprocessor, ...]:
-    """Return what is applied to each new row first: as in the fit, and what takes the effect of covariates out.
-
-    ``beside`` leaves the covariates behind, for models whose predictions depend on them too.
-    """
+def maps_of(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
+    """Return what is applied to each new row first: as in the fit, and what takes the effect of covariates out."""
     known, maps = getattr(model._result, "regression", None), fitted_preprocessors(model)
-    return (
-        maps if known is None else (*maps, known.residuals(slice(model.n_features_in_), beside=beside or model._beside))
-    )
+    return maps if known is None or model._beside else (*maps, known.residuals(slice(model.n_features_in_)))
 
 
 def rows_like(
@@ -361,8 +357,11 @@ def read_once(
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read; names rows and block.
     """
-    measurement, labels = Measurement(rows, name, template, layout, dtype, about_zero), rows.origin.labels
-    named = naming_sides(rows) if labels is None else naming_places(labels)
+    measurement, labels = (
+        Measurement(rows, name, template, layout, dtype, about_zero),
+        None if rows.origin.sides else rows.origin.labels,
+    )
+    named = nullcontext() if labels is None else naming_places(labels)
     with named, running(measurement, progress=progress) as run:
         warn_repeats(rows.origin)
         return measurement.read(run)

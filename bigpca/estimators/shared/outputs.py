@@ -38,6 +38,7 @@ from bigpca.passes.project import project_in_memory, project_in_order, project_l
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor, chained
 from bigpca.passes.residuals import steps_beside
 from bigpca.passes.rows import Rows
+from bigpca.passes.side_by_side import beside_covariates
 from bigpca.settings import brought_by, setting
 from bigpca.storage.files import is_objects, name_of, path_of
 from bigpca.storage.forms import form_of
@@ -225,16 +226,16 @@ def mapped_back(model: BaseEstimator, X: Unchecked, back: RowMap, to: Destinatio
     return on_fitted_grid(model, X, rows, mapped_as_given(model, rows, back, columns, to), grid=grid_of(model, side))
 
 
-def mapped(
-    model: BaseEstimator,
-    rows: Rows,
-    f: RowMap,
-    columns: int,
-    to: Destination,
-    maps: tuple[RowPreprocessor, ...] | None = None,
+def mapped(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
+    """Return ``f`` of opened rows as the model takes them: preprocessed, and without the effect of covariates."""
+    return mapped_after(maps_of(model), model, rows, f, columns, to)
+
+
+def mapped_after(
+    maps: tuple[RowPreprocessor, ...], model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination
 ) -> Lazy:
-    """Return ``f`` of opened rows, after the ``maps``; None for those of X, which leave its covariates out."""
-    rows, steps = steps_beside(maps_of(model) if maps is None else maps, rows)
+    """Return ``f`` of opened rows beside their covariates, after ``maps``, the last of which may take these out."""
+    rows, steps = steps_beside(maps, beside_covariates(rows))
     return mapped_as_given(model, rows, chained(tuple(step.f for step in steps), f), columns, to)
 
 

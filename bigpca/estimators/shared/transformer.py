@@ -246,7 +246,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
     feature_names_in_: NDArray[np.object_]
     _found: Found | Waiting[Found]
     _traits: ClassVar[Traits]
-    _beside: ClassVar[bool] = False  # whether the map of rows depends on their covariates, too
+    _beside: ClassVar[bool] = False  # whether the map of rows takes their covariates, too
     _steps: Steps = Steps()
     _brought: Mapping[str, object] = MappingProxyType({})  # settings of the process in which it was pickled
 
