@@ -17,7 +17,7 @@ from bigpca.errors import ModelFormatError, an, brief
 from bigpca.estimators import HOMES
 from bigpca.estimators.shared.files import StoredModel, TrustedRows, decode_parameters, decode_record
 from bigpca.estimators.shared.inputs import Steps
-from bigpca.estimators.shared.opening import maps_of, set_known
+from bigpca.estimators.shared.opening import set_known
 from bigpca.estimators.shared.transformer import AnyEstimator
 from bigpca.passes.reading.row_maps import preprocessors
 from bigpca.passes.residuals import check_effect
@@ -114,10 +114,8 @@ def restored(stored: StoredModel) -> AnyEstimator:
     rows = values.get("rows")  # absent where samples were rows
     if rows is not None:
         view = View.from_json(rows, d)
-    beside = check_number("covariates", values.get("covariates", 0), int, 0)
-    model._steps = replace(model._steps_of(d, view, grid), covariates=beside)
-    known = getattr(model._result, "regression", None)
-    check_effect(maps_of(model) if known is None else (known.residuals(slice(d)),), d, beside)
+    model._steps = model._steps_of(d, view, grid)
+    check_effect(model._steps.preprocessing or (), d)
     if stored.provenance is not None:
         model._provenance = stored.provenance
     if values.get("seed") is not None:
@@ -130,8 +128,8 @@ def restored(stored: StoredModel) -> AnyEstimator:
             raise ValueError(f"it has {len(names)} feature_names; {d} strings were expected")
         model.feature_names_in_ = np.array(names, dtype=object)
     if named := values.get("covariate_names"):
-        if len(named) != beside or not all(isinstance(name, str) for name in named):
-            raise ValueError(f"it has {len(named)} names of covariates; {beside} were expected")
+        if len(named) != model._steps.covariates or not all(isinstance(name, str) for name in named):
+            raise ValueError(f"it has {len(named)} names of covariates; {model._steps.covariates} were expected")
         set_known(model, covariate_names_in_=np.array(named, dtype=object))
     # Those that were changed since the fit are what the model has, as the one that was saved.
     vars(model).update(_decoded(stored, {name: now[name] for name in of_fit}))

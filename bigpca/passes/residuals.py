@@ -12,7 +12,7 @@ from typing import ClassVar, cast
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.errors import warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct
@@ -85,13 +85,15 @@ def rank_of(maps: Sequence[RowPreprocessor]) -> int:
     return sum(one.rank for one in maps if isinstance(one, Residuals))
 
 
-def check_effect(maps: Sequence[RowPreprocessor], d: int, q: int) -> None:
-    """Check that maps take the effect of q covariates out of d columns, or no effect; raises ValueError."""
-    found = [
-        tuple(np.shape(a) for a in (one.coef, one.mean) if a is not None) for one in maps if type(one) is Residuals
-    ]
-    if found != ([((d, q), (d + q,))] if q else []):
-        raise ValueError(f"it has coefficients and means of covariates of the shapes {found}, not of {d} x {q}")
+def check_effect(maps: Sequence[RowPreprocessor], d: int) -> None:
+    """Check that maps take the effect of covariates out of d columns, if of any; raises ValueError."""
+    for one in maps:
+        if isinstance(one, Residuals):
+            coef, mean = np.asarray(one.coef, np.float64), np.asarray(one.mean, np.float64)
+            if coef.ndim != 2 or len(coef) != d or mean.shape != (sum(coef.shape),):
+                raise ValueError(
+                    f"it has an effect of covariates of shape {coef.shape}, mean {mean.shape}, not {d} rows"
+                )
 
 
 def check_left(rank: int, n: int) -> None:
@@ -125,13 +127,18 @@ class Residuals(RowPreprocessor):
     mean: Vector | None = field(default=None, repr=False)
     rank: int = 0
 
+    @property
+    def covariates(self) -> int:
+        """q."""
+        return 0 if self.coef is None else int(self.coef.shape[1])
+
     def __eq__(self, other: object) -> bool:
         return type(other) is Residuals and self.describe() == other.describe()
 
     __hash__ = None  # type: ignore[assignment]  # of arrays
 
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
-        """Return (b, d) of rows (b, d + q), computed in float64: what is left may be small beside the rows."""
+        """Return (b, d) of rows (b, d + q)."""
         self.check_known()
         coef, mean = cast("Matrix", self.coef), cast("Vector", self.mean)
         d = len(coef)
@@ -142,11 +149,15 @@ class Residuals(RowPreprocessor):
             left[np.abs(left) <= LOST * np.maximum(np.abs(effect), np.abs(rows[:, :d]))] = 0
             if self.keeps_mean:
                 left += mean[:d]
-        return left.astype(self.output_dtype(rows.dtype), copy=False)
+        return left
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """Return float64: what is left may be small beside the rows."""
+        return np.dtype(np.float64)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """The effect, what is left, and what rounding is of both, in float64; and as it is returned."""
-        return rows * d * (41 + itemsize), 0
+        """The effect, what is left, and what is rounding of both, in float64."""
+        return 56 * rows * d, 0
 
 
 @dataclass(eq=False)

@@ -375,6 +375,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         off = orthonormality_error(found.components_)
         if self._orthonormal and off > NOT_ORTHONORMAL:
             raise ValueError(f"it has components that are not orthonormal (off by {off:.1g})")
+        self._steps = replace(self._steps, summed=q)
         return found
 
 

@@ -1082,10 +1082,7 @@ class CorrespondenceAnalysis(PencilModel):
 
     def _learns(self, rows: Rows) -> tuple[RowPreprocessor, ...]:
         if rows.covariates is not None:
-            raise TypeError(
-                "the rows have covariates, but CorrespondenceAnalysis() takes amounts of at least 0, and residuals are "
-                "none. Open the rows without them, or use PCA."
-            )
+            raise TypeError("CorrespondenceAnalysis() takes amounts of at least 0: leave out covariates, or use PCA.")
         return ()
 
     def _empty(

@@ -213,8 +213,8 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         rotated._found, rotated.solver_ = Rotated(copy(model), _rotation(model, rotation, power)), model.solver_
         rotated.n_features_in_ = model.n_features_in_
         steps = rotated._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
-        own = model._steps  # maps_of raises if they were changed after the fit
-        rotated._steps = replace(steps, preprocessing=maps_of(model), covariates=own.covariates, counts=own.counts)
+        # maps_of raises if they were changed after the fit.
+        rotated._steps = replace(steps, preprocessing=maps_of(model), counts=model._steps.counts)
         names = {one: vars(model).get(one) for one in ("feature_names_in_", "covariate_names_in_")}
         set_known(rotated, _provenance=model.provenance_, **names)
         return rotated
@@ -248,8 +248,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         grid = self._steps.grid  # the scale of the PCA may name coordinates of it
         self.estimator_.solver_ = self.solver_
         steps = self.estimator_._steps_of(rows.viewed_columns, None, grid)
-        own = self._steps
-        self.estimator_._steps = replace(steps, preprocessing=own.preprocessing, covariates=own.covariates)
+        self.estimator_._steps = replace(steps, preprocessing=self._steps.preprocessing)
 
     def _column_shares(self) -> Vector | None:
         return self._result.estimator_._column_shares()

@@ -202,4 +202,6 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
             return held_folds(held, name, self._empty(d).finished())
 
         held.context["state"] = template
-        return super()._restored(held)
+        found = super()._restored(held)
+        self._steps = replace(self._steps, summed=covariates)
+        return found

@@ -176,8 +176,6 @@ class StoredModel:
             common["counts"] = encode_record(model._steps.counts, arrays)
         if changed := {name: value for name, value in fitted.items() if value != now[name]}:
             common["fitted_with"] = changed
-        if model._steps.covariates:
-            common["covariates"] = model._steps.covariates
         if "covariate_names_in_" in vars(model):
             common["covariate_names"] = model.covariate_names_in_.tolist()
         if view is not None and not view.absent:

@@ -253,13 +253,8 @@ class Grows(BaseEstimator):
 
     def _first(self, more: MoreRows) -> Self:
         """Fit the first rows."""
-        own = {
-            "sample_weight": more.weights,
-            "covariates": more.covariates,
-            "groups": more.groups,
-            "progress": more.progress,
-        }
-        return self.fit(more.X, more.y, **own)  # type: ignore[no-any-return]
+        beside = {"covariates": more.covariates, "groups": more.groups, "progress": more.progress}
+        return self.fit(more.X, more.y, sample_weight=more.weights, **beside)  # type: ignore[no-any-return]
 
 
 def check_among(model: Grows, y: Unchecked, classes: Unchecked) -> None:

@@ -98,8 +98,8 @@ class Steps:
         The policy by which all rows decided what was made of missing values, such as "mean"; empty for none.
     standardized : dict of JSON values, or None
         Digest of a given centre and scale.
-    covariates : int
-        Number of covariates whose effect was taken out.
+    summed : int
+        Number of covariates that are in the sums of a fit.
     counts : GeneMap or None
         What makes the rows of the model of counts of all genes.
     parameters : dict
@@ -111,15 +111,14 @@ class Steps:
     preprocessing: tuple[RowPreprocessor, ...] | None = None
     filled: str = ""
     standardized: dict[str, object] | None = None
-    covariates: int = 0
+    summed: int = 0
     counts: GeneMap | None = None
     parameters: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def summed(self) -> int:
-        """Number of covariates in the sums of a fit; 0 where a map of the rows takes their effect out."""
-        learned = any(isinstance(one, Residuals) for one in self.preprocessing or ())
-        return 0 if learned else self.covariates
+    def covariates(self) -> int:
+        """Number of covariates whose effect was taken out, by a map of the rows or of their sums."""
+        return self.summed + sum(one.covariates for one in self.preprocessing or () if isinstance(one, Residuals))
 
     @property
     def missing_value(self) -> MissingCodes:

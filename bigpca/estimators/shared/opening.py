@@ -163,11 +163,7 @@ def policies(model: BaseEstimator) -> dict[str, Unchecked]:
 
 
 def rows_of_fit(
-    model: BaseEstimator,
-    rows: Rows,
-    *,
-    weighted: bool = True,
-    memory_limit: int | str | None = None,
+    model: BaseEstimator, rows: Rows, *, weighted: bool = True, memory_limit: int | str | None = None
 ) -> Rows:
     """Return the rows that a fit reads, preprocessed, within ``memory_limit``; None for that of the model.
 
@@ -210,11 +206,7 @@ def maps_of(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
 
 
 def rows_like(
-    model: BaseEstimator,
-    X: Unchecked,
-    weights: Unchecked = None,
-    *,
-    memory_limit: int | str | None = None,
+    model: BaseEstimator, X: Unchecked, weights: Unchecked = None, *, memory_limit: int | str | None = None
 ) -> Rows:
     """Return new rows as those of the fit were read: preprocessed, and left out by the same policies.
 

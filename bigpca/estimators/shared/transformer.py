@@ -592,8 +592,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         if rows.covariates is None:
             return ()
         if self.nan_policy in INCOMPLETE:
-            allowed = '"raise" or "omit"'
-            raise ValueError(f"nan_policy = {self.nan_policy!r} cannot be used with covariates: use {allowed}.")
+            raise ValueError(f"nan_policy = {self.nan_policy!r} cannot be used with covariates. Use nan_policy='omit'.")
         # Linear models subtract and report the mean themselves.
         return (LearnedResiduals(Residuals("mean_" in self._traits.result.names())),)
 
@@ -604,15 +603,16 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         labels, view = rows.origin.labels, rows.origin.view
         view = view if view is not None and view.kept else None
         analysed = self._steps_of(rows.viewed_columns, view, None if labels is None else labels.grid)
-        of_each = 0 if rows.covariates is None else rows.covariates.viewed_columns
         applied = analysed.preprocessing if rows.preprocessing is None else tuple(f.settled for f in rows.preprocessing)
-        self._steps = replace(analysed, covariates=of_each, preprocessing=applied, counts=None)
+        of_each = 0 if rows.covariates is None else rows.covariates.viewed_columns
+        analysed = replace(analysed, summed=0, preprocessing=applied, counts=None)
+        self._steps = replace(analysed, summed=of_each - analysed.covariates)
         set_known(self, covariate_names_in_=rows.covariates and rows.covariates.origin.names)
 
     def _steps_of(self, d: int, view: View | None, grid: Grid | None) -> Steps:
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
         before = self._steps
-        steps = Steps(view, grid, preprocessors_of(self), covariates=before.covariates, counts=before.counts)
+        steps = Steps(view, grid, preprocessors_of(self), summed=before.summed, counts=before.counts)
         return replace(steps, parameters=self.get_params(deep=False))
 
     def _digest(self) -> str:

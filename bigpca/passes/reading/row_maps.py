@@ -571,6 +571,9 @@ class Learning(RowPreprocessor):
     def takes_csr(self) -> bool:
         return self.found.takes_csr
 
+    def output_dtype(self, dtype: DType) -> DType:
+        return self.found.output_dtype(dtype)
+
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         return self.found.bytes_for(d, rows, itemsize)
 

@@ -82,6 +82,12 @@ KINDS: dict[str, tuple[Array, Array, dict[str, Any], float]] = {
     "float32": (MIXED, Z.astype("f4"), {}, 1e-9),
     "a clock in float32": (MIXED + (CLOCK[:, None] - 2010), CLOCK[:, None].astype("f4"), {}, 1e-9),
     "a trend of 1e6": (MIXED + 1e6 * (Z[:, :1] - 50) * np.arange(1, D + 1), Z, {}, 1e-6),
+    "short floats far from zero": (
+        (MIXED + 1e4 * (Z[:, :1] - 50) * np.arange(1, D + 1) + 1e4).astype("f4"),
+        Z.astype("f4"),
+        {},
+        1e-9,
+    ),
     "sparse": (np.where(np.median(MIXED) < MIXED, MIXED, 0.0), Z, {}, 1e-9),
     "a column that Z determines": (np.column_stack([MIXED[:, 1:], Z @ [1.0, 2, -1] * 1e5]), Z, {}, 1e-9),
 }
