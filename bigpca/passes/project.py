@@ -23,7 +23,7 @@ import bigpca.dask_array as da
 from bigpca.arrays import Array, working_dtype
 from bigpca.blas import one_blas_thread, solve_paused
 from bigpca.csr import form_of
-from bigpca.data.batches import reject_batches
+from bigpca.data.batches import has_batches, reject_batches
 from bigpca.data.checks import note_rounded
 from bigpca.data.containers import check_chunk_shape
 from bigpca.data.provenance import Made, Provenance
@@ -60,6 +60,10 @@ log = logging.getLogger("bigpca")
 OUTPUT_CHUNK_BYTES = 16 * MIB
 OUTPUT_CHUNKS = 64  # at least, if the input's chunks allow it, so that all workers have work
 UNRECORDED = Made()
+MAP_FIRST = (
+    "would be computed by Dask, in any order, but batches come in one. Map each batch before from_batches, or write the "
+    "batches with bigpca.FeatureWriter and open the store."
+)
 AHEAD_BYTES = 32 * MIB  # of reads that an object store answers meanwhile: more than arrive while one answer is awaited
 MAX_AHEAD = 16  # small reads: more would only wait for the limits of requests in flight
 REMOTE_GROUP_BYTES = 512 * MIB  # of input: a task waits at its start and its end
@@ -71,6 +75,8 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None
 
     Its row chunks are those of X, or of ``chunk_rows`` rows.
     """
+    if has_batches(X):
+        reject_batches(X, "what is made of rows before they are read several times", MAP_FIRST)
     reject_batches(X, "the map of rows")
     given, (f, device) = X, _on_device(Rows.opened(X), f)
     X = wrap_sources(X if chunk_rows is None else X.rechunk({0: chunk_rows}))

@@ -509,6 +509,13 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.PCA(2, preprocess=bp.preprocessing.Standardize(9)).fit(bp.from_batches(iter([X]))),
         r"up to [0-9] reads, 1 of them for the numbers of Standardize\(max_value=9\), but the batches are an iterator",
     ),
+    "maps before several parts": (
+        lambda: bp.ScoredPCA(1, preprocess=bp.preprocessing.L2()).fit(bp.from_batches(batched(X, 60)), CODES),
+        "Map each batch before from_batches, or write the batches",
+    ),
+    "maps before features": (
+        lambda: bp.KernelPCA(1, kernel="poly", degree=2).fit(bp.from_batches(batched(X, 60))), "Map each batch before from_batches, or write",
+    ),
     "bad shape": (lambda: bp.from_batches([X], (240, 0)), r"shape = \(240, 0\); positive integers"),
     "maps of another layout": (
         lambda: bp.PCA(2).fit(bp.from_batches([X[:60].reshape(-1, 2, 3), X[60:].reshape(-1, 3, 2)])),
