@@ -61,8 +61,8 @@ OUTPUT_CHUNK_BYTES = 16 * MIB
 OUTPUT_CHUNKS = 64  # at least, if the input's chunks allow it, so that all workers have work
 UNRECORDED = Made()
 MAP_FIRST = (
-    "would be computed by Dask, in any order, but batches come in one. Map each batch before from_batches, or write the "
-    "batches with bigpca.FeatureWriter and open the store."
+    "would be computed by Dask, in any order, but batches come in one. Map each batch before from_batches, or write "
+    "the batches with bigpca.FeatureWriter and open the store."
 )
 AHEAD_BYTES = 32 * MIB  # of reads that an object store answers meanwhile: more than arrive while one answer is awaited
 MAX_AHEAD = 16  # small reads: more would only wait for the limits of requests in flight
