@@ -514,7 +514,8 @@ MISUSE: dict[str, tuple[Callable[[], Any], str]] = {
         "Map each batch before from_batches, or write the batches",
     ),
     "maps before features": (
-        lambda: bp.KernelPCA(1, kernel="poly", degree=2).fit(bp.from_batches(batched(X, 60))), "Map each batch before from_batches, or write",
+        lambda: bp.KernelPCA(1, kernel="poly", degree=2).fit(bp.from_batches(batched(X, 60))),
+        "Map each batch before from_batches, or write",
     ),
     "bad shape": (lambda: bp.from_batches([X], (240, 0)), r"shape = \(240, 0\); positive integers"),
     "maps of another layout": (
