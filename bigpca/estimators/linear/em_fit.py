@@ -27,7 +27,6 @@ from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.expected_scores import ExpectedScores, Latent
 from bigpca.passes.fold import Declared, Folded, Read, costs
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.rows import Rows
 from bigpca.solvers.eigh import fix_signs
 
@@ -35,11 +34,11 @@ START = "start"
 TYPICAL_READS = 8  # after those of the start
 LEAST_NOISE = 1e-12  # of the mean variance of a column: with less, scores of rows with few values are rounding
 LEAST_LOADING = 1e-2  # of the noise: an axis with none at the start would never get any
+TINY = 1e-200  # instead of 0, to divide by
 STEADY = 1e-8  # change of plane and variances that is rounding
 SETTLING = 4  # reads of the iteration itself before steps are extrapolated
 LONGEST = 50.0  # steps that one extrapolation may take
 SLOWEST = 0.98  # ratio of successive changes that later reads are held to
-COLUMN_STRIP = 4096  # columns whose loadings are solved for at a time
 
 
 @dataclass(frozen=True)
@@ -67,24 +66,20 @@ def maximised(state: PassState) -> Maximised:
     sums = state.part("state", ExpectedScores)
     k, (p, q) = sums.n_scores, np.triu_indices(sums.n_terms)
     # 1. Each column by itself: [W_j, mean_j] = T_j^-1 Y_j.
-    found = np.empty_like(sums.firsts)
-    for start in range(0, len(found), COLUMN_STRIP):
-        own = slice(start, start + COLUMN_STRIP)
-        T = np.empty((len(found[own]), k + 1, k + 1))
-        T[:, p, q] = T[:, q, p] = sums.seconds[own]
-        found[own] = np.linalg.solve(T, sums.firsts[own, :, None])[..., 0]
+    T = np.empty((sums.n_features, k + 1, k + 1))
+    T[:, p, q] = T[:, q, p] = sums.seconds
+    found = np.linalg.solve(T, sums.firsts[..., None])[..., 0]
     weight = float(sums.weights.sum())
     noise = float((sums.squares - np.einsum("jk,jk->j", sums.firsts, found)).sum()) / weight
     # 2. Scores of mean a and covariance S become standard ones: W S^(1/2), mean + W a. The symmetric root, which turns
     # no axis without need, keeps successive steps comparable.
     S = np.empty((k + 1, k + 1))
     S[p, q] = S[q, p] = sums.scores / sums.scores[-1]
-    mean = S[:k, k]
-    values, vectors = np.linalg.eigh(S[:k, :k] - np.outer(mean, mean))
+    values, vectors = np.linalg.eigh(S[:k, :k] - np.outer(S[:k, k], S[:k, k]))
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    W, centre = found[:, :k], found[:, k] + found[:, :k] @ mean
     noise = max(noise, LEAST_NOISE * float(sums.squares.sum()) / weight)
-    return Maximised(Latent(W @ root, centre, noise), sums.likelihood, sums.count, sums.weight_sums)
+    latent = Latent(found[:, :k] @ root, found[:, k] + found[:, :k] @ S[:k, k], noise)
+    return Maximised(latent, sums.likelihood, sums.count, sums.weight_sums)
 
 
 def change_of(before: Latent, after: Latent) -> Vector:
@@ -94,14 +89,12 @@ def change_of(before: Latent, after: Latent) -> Vector:
     return np.append(sine, np.abs(after.variances / before.variances - 1))
 
 
-def extrapolated(trail: Sequence[Latent]) -> Latent | None:
-    """Return where three successive models lead (SQUAREM: Varadhan & Roland 2008, scheme S3); None if nowhere."""
+def extrapolated(trail: Sequence[Latent]) -> Latent:
+    """Return where three successive models lead (SQUAREM: Varadhan & Roland 2008, scheme S3)."""
     v0, v1, v2 = (np.concatenate([one.W.ravel(), one.mean, [np.log(one.noise)]]) for one in trail)
-    r, v = v1 - v0, v2 - 2 * v1 + v0
-    if not (size := float(np.linalg.norm(v))):
-        return None
-    step = float(np.clip(np.linalg.norm(r) / size, 1.0, LONGEST))
-    found, (d, k) = v0 + 2 * step * r + step**2 * v, trail[0].W.shape
+    r, v, (d, k) = v1 - v0, v2 - 2 * v1 + v0, trail[0].W.shape
+    step = float(np.clip(np.linalg.norm(r) / max(float(np.linalg.norm(v)), TINY), 1.0, LONGEST))
+    found = v0 + 2 * step * r + step**2 * v
     return Latent(found[: d * k].reshape(d, k), found[d * k : -1], float(np.exp(found[-1])))
 
 
@@ -123,17 +116,7 @@ class EMFit(PCAFit):
 
     @property
     def account(self) -> str:
-        return (
-            f"maximum likelihood by EM with {self._k} components, one read a step, from the PCA of filled rows "
-            f"({self.start.solver})"
-        )
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        return (
-            f"reads of the iteration: {min(TYPICAL_READS, self._most)} are typical, more where more values are "
-            f"missing; at most {self._most:,} (max_passes)",
-        )
+        return f"EM with {self._k} components, one read a step, from the PCA of filled rows ({self.start.solver})"
 
     @property
     def _k(self) -> int:
@@ -148,7 +131,8 @@ class EMFit(PCAFit):
         """The read of a step."""
         d, k = self.rows.n_columns, self._k
         template = ExpectedScores(d, k, Latent(np.zeros((d, k)), np.zeros(d), 1.0))
-        read = Read.into(self.rows, "expectation", template, dtype=PRECISE)
+        solving = 4 * template.state_bytes  # with whole matrices of all columns
+        read = Read.into(self.rows, "expectation", template, dtype=PRECISE, finish_bytes=solving)
         # Three models, their vectors and orthonormal bases.
         return read.costing(driver_bytes=12 * 8 * d * (k + 1)).repeated(min(TYPICAL_READS, self._most), self._most)
 
@@ -163,53 +147,45 @@ class EMFit(PCAFit):
     def run(self, run: Run) -> PCAResult:
         with run.within(START), warnings.catch_warnings(action="ignore", category=ApproximationWarning):
             begun = replace(self.start, rows=filled_up(self.rows)).run(run)
-        latent, means, read = self._first(begun), self.rows.means, self.expectation.to(maximised)
-        trail, before, likelihood = [latent], None, -np.inf
-        change, left, slow, settled = np.zeros(0), np.full(self._k + 2, np.inf), np.zeros(1), False
-        found: Maximised
+        if not begun.explained_variance_[0]:
+            return replace(begun, settled=True)  # constant columns
+        means, read, trail, before, likelihood = self.rows.means, self.expectation, [self._first(begun)], None, -np.inf
+        change, slow, settled = np.zeros(self._k + 2), np.zeros(self._k + 2), False
         for number in range(1, self._most + 1):
-            template = ExpectedScores(self.rows.n_columns, self._k, trail[-1])
-            found = read.holding(template)(run, shift=means)  # one pass over X
+            model = ExpectedScores(self.rows.n_columns, self._k, trail[-1])
+            found = read.holding(model).to(maximised)(run, shift=means)  # one pass over X
             if before is not None and found.likelihood < likelihood - STEADY * abs(likelihood):
                 # The extrapolated model is less likely than the one it came from, which is taken up again.
-                trail, before, change = [before], None, np.zeros(0)
+                trail, before, change = [before], None, np.zeros_like(change)
                 continue
-            likelihood, before = found.likelihood, None
             # With changes h that fall by a factor rho a read, h rho / (1 - rho) is left (Aitken). After an
             # extrapolation, the slowest changes are hidden by others: the factors before it count, too.
             latest = change_of(trail[-1], found.latent)
-            rho = np.divide(latest, change, out=np.ones_like(latest), where=change > 0) if len(change) else None
-            if rho is not None:
-                held = np.maximum(rho, slow)
-                left = np.divide(latest * held, 1 - held, out=np.full_like(latest, np.inf), where=held < 1)
-            left = np.where(latest < STEADY, 0.0, left)
-            trail, change = [*trail[-2:], found.latent], latest
-            if settled := bool(left.max() < self.settings.tol):
+            rho = latest / np.maximum(change, TINY)
+            held = np.minimum(np.maximum(rho, slow), 1.0)
+            left = np.divide(latest * held, 1 - held, out=np.full_like(held, np.inf), where=held < 1)
+            trail, change, before, likelihood = [*trail[-2:], found.latent], latest, None, found.likelihood
+            if settled := bool(np.where(latest < STEADY, 0.0, left).max() < self.settings.tol):
                 break
-            if len(trail) == 3 and number >= SETTLING and rho is not None:
-                further = extrapolated(trail)
-                if further is not None:
-                    slow, before = np.minimum(rho, SLOWEST), trail[-1]
-                    trail, change, left = [further], np.zeros(0), np.full_like(left, np.inf)
+            if len(trail) == 3 and number >= SETTLING:
+                slow, before, change = np.minimum(rho, SLOWEST), trail[-1], np.zeros_like(change)
+                trail = [extrapolated(trail)]
         if not settled:
             warn_approximation(
-                f"the iteration stopped after {self._most} reads (max_passes) while plane and variances of the "
-                f"components still changed: the last read turned the plane by {latest[0]:.2g} and changed variances by "
-                f"up to {latest[1:].max():.2g} of their size; tol = {self.settings.tol:g} was asked for. Raise "
-                "max_passes, or request fewer components. Where most values are missing, the likelihood may have "
-                "several maxima."
+                f"the iteration stopped after {self._most} reads (max_passes): the last step turned the plane of the "
+                f"components by {latest[0]:.2g} and changed variances by up to {latest[1:].max():.2g} of their size; "
+                f"tol = {self.settings.tol:g} was asked for. Raise max_passes, or request fewer components. Where most "
+                "values are missing, the likelihood may have several maxima."
             )
         return self._result(before or trail[-1], found, settled)
 
     def _first(self, begun: PCAResult) -> Latent:
         """Return the model of filled rows: loadings of their components, and the noise that these leave."""
-        d, k, V = self.rows.n_columns, self._k, begun.components_
-        values = np.zeros(k)
-        values[: len(V)] = begun.explained_variance_
-        noise = max(begun.total_variance_ - float(values.sum()), LEAST_NOISE * begun.total_variance_) / (d - k)
-        loadings = np.zeros((d, k))
-        loadings[:, : len(V)] = V.T * np.sqrt(np.maximum(values - noise, LEAST_LOADING * noise))[: len(V)]
-        return Latent(loadings, np.zeros(d), noise)
+        d, values, total = self.rows.n_columns, begun.explained_variance_, begun.total_variance_
+        noise = max(total - float(values.sum()), LEAST_NOISE * total) / (d - self._k)
+        W = np.zeros((d, self._k))
+        W[:, : len(values)] = begun.components_.T * np.sqrt(np.maximum(values - noise, LEAST_LOADING * noise))
+        return Latent(W, np.zeros(d), noise)
 
     def _result(self, latent: Latent, found: Maximised, settled: bool) -> PCAResult:
         """Return the axes of the model; variances have the divisor n - 1, as those of complete rows."""
@@ -217,29 +193,15 @@ class EMFit(PCAFit):
         axes, singular, _ = np.linalg.svd(latent.W, full_matrices=False)
         values, (d, k) = (singular**2 + latent.noise) * (weight / (weight - 1)), latent.W.shape
         total = float(values.sum()) + (d - k) * latent.noise * (weight / (weight - 1))
-        means = self.rows.means
-        mean, scale = self.settings.standardization.in_units_of_rows(
-            latent.mean + (0 if means is None else means), None
-        )
-        return PCAResult(
-            found.count,
-            0,
-            mean,
-            scale,
-            values,
-            fix_signs(np.ascontiguousarray(axes.T)),
-            total,
-            weight_sums=found.weight_sums,
-            roundings=self.rows.roundings,
-            settled=settled,
-        )
+        mean = latent.mean + (0.0 if self.rows.means is None else self.rows.means)
+        mean, scale = self.settings.standardization.in_units_of_rows(mean, None)
+        made = PCAResult(found.count, 0, mean, scale, values, fix_signs(np.ascontiguousarray(axes.T)), total)
+        return replace(made, weight_sums=found.weight_sums, roundings=self.rows.roundings, settled=settled)
 
 
 def filled_up(rows: Rows) -> Rows:
     """Return the same rows with means in their gaps."""
-    steps = [
-        replace(one, f=replace(one.f, leaves=False)) if isinstance(one.f, ColumnFill) else one for one in rows.steps
-    ]
+    steps = (replace(one, f=replace(one.f, leaves=False)) if one.f is rows.fill else one for one in rows.steps)
     return replace(rows, steps=tuple(steps))
 
 

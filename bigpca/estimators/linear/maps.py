@@ -97,10 +97,9 @@ def _coordinates(Q: Matrix, missing: NDArray[np.bool_], z: Matrix) -> tuple[Matr
 
 def of_all_rows(what: str, policy: str) -> str:
     """Return the message that ``what`` is impossible where the means of all rows decide what is made of gaps."""
-    made = "missing values are replaced by" if policy == "mean" else "what is summed is about"
     return (
-        f'{what} needs statistics to which rows can be added, but with nan_policy="{policy}" {made} the means of all '
-        f"rows, which more rows change. Fit all rows at once."
+        f'{what} needs statistics to which rows can be added, but with nan_policy="{policy}" the means of all rows, '
+        "which more rows change, decide what is made of missing values. Fit all rows at once."
     )
 
 

@@ -184,8 +184,7 @@ class Reading(ABC):
             effective = total**2 / squares
             lines.append(f"weights: {rows.n_present:,} rows, sum {total:,.6g}, effective number {effective:,.6g}")
         if rows.fill is not None:
-            use = "about which rows with gaps are summed" if rows.with_gaps else "which replace them"
-            lines.append(f"missing values: one more read finds the means of the columns, {use}")
+            lines.append("missing values: one more read finds the means of the columns")
         lines += [f"{one.of.found!r}: one more read finds the {one.name}" for one in self.lessons]
         lines += [*rows.origin.unnoticed, *plan.notes]
         if rows.sparse:

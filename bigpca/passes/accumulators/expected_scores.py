@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import ClassVar
 
 import numpy as np
@@ -77,7 +77,6 @@ class ExpectedScores(Weighted, Accumulator):
     weights: Vector = kept("n_features")
     scores: Vector = kept("n_products")
     likelihood: float = kept(default=0.0)
-    _pairs: Matrix | None = field(default=None, repr=False)
 
     @property
     def n_terms(self) -> int:
@@ -91,15 +90,14 @@ class ExpectedScores(Weighted, Accumulator):
 
     def update(self, block: Block) -> None:
         model = broadcast(self.latent)
-        if self._pairs is None:
-            i, j = np.triu_indices(self.n_scores)
-            self._pairs = model.W[:, i] * model.W[:, j]
+        i, j = np.triu_indices(self.n_scores)
+        pairs = model.W[:, i] * model.W[:, j]
         self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
         self.count += block.count
         own, step = np.ones(block.count) if block.weights is None else block.weights, self._tile_rows
         for start in range(0, block.count, step):
             rows = slice(start, start + step)
-            self._add(np.asarray(block.values[rows], np.float64), own[rows], model, self._pairs)
+            self._add(np.asarray(block.values[rows], np.float64), own[rows], model, pairs)
 
     def _add(self, values: Array, weights: Vector, model: Latent, pairs: Matrix) -> None:
         k, w = self.n_scores, weights[:, None]
@@ -130,7 +128,7 @@ class ExpectedScores(Weighted, Accumulator):
         self.weights += weights @ mask
 
     def close(self) -> None:
-        self.latent = self._pairs = None
+        self.latent = None
 
     def merge(self, other: ExpectedScores) -> ExpectedScores:
         if not other.count or not self.count:

@@ -166,7 +166,7 @@ class ObservedPairs(Weighted, Accumulator):
             raise ValueError(
                 f"{len(unseen)} pairs of columns are in no row together, such as {listed(unseen[0])}, so their "
                 "covariance is not known. Leave such columns out by bp.open(source, columns=...), or use "
-                'nan_policy="mean".'
+                'nan_policy="em" or "mean".'
             )
         precision = float(np.finfo(np.float64).eps)
         return Moments(self.n_features, self.count, self.mean, self.weight_sums, packed=packed, precision=precision)

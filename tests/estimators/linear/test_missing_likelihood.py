@@ -137,7 +137,7 @@ def test_the_largest_variance_is_right_after_few_reads_where_the_noise_is_low() 
     )
     holed = np.where(rng.random(rows.shape) < 0.5, np.nan, rows)
     whole = bp.PCA(3).fit(rows).explained_variance_
-    with pytest.warns(ApproximationWarning, match=r"after 5 reads \(max_passes\) while plane and variances"):
+    with pytest.warns(ApproximationWarning, match=r"after 5 reads \(max_passes\): the last step turned the plane"):
         model = bp.PCA(3, nan_policy="em", tol=1e-7, max_passes=5).fit(holed)
     assert not model.converged_
     np.testing.assert_allclose(model.explained_variance_, whole, rtol=0.02)
@@ -157,6 +157,15 @@ def test_it_stops_where_plane_and_variances_are_within_the_tolerance(share: floa
     np.testing.assert_allclose(found.explained_variance_, best.explained_variance_, rtol=2e-3)
     assert found.converged_
     assert found.provenance_.reads < best.provenance_.reads
+
+
+@pytest.mark.parametrize("value", [0.0, 0.1])
+def test_constant_columns_have_no_variance_and_take_no_step(value: float) -> None:
+    model = bp.PCA(1, nan_policy="em").fit(np.where(HOLES[8:], np.nan, value))
+    assert model.explained_variance_.tolist() == [0]
+    assert model.converged_
+    mixed = bp.PCA(1, nan_policy="em", max_passes=None).fit(np.hstack([HOLED[:, :4], np.full((N, 2), value)]))
+    assert np.abs(mixed.components_[0, 4:]).max() < 1e-6
 
 
 def test_rows_of_low_rank_are_recovered() -> None:
@@ -193,10 +202,8 @@ def test_an_extrapolation_ends_where_changes_that_fall_by_one_factor_lead() -> N
     end = Latent(RNG.standard_normal((D, K)), RNG.standard_normal(D), 2.0)
     step = RNG.standard_normal((D, K))
     trail = [Latent(end.W + step * 0.9**i, end.mean, 2.0) for i in range(3)]
-    further = extrapolated(trail)
-    assert further is not None
-    np.testing.assert_allclose(further.W, end.W, rtol=0, atol=1e-12)
-    assert extrapolated([end, end, end]) is None
+    np.testing.assert_allclose(extrapolated(trail).W, end.W, rtol=0, atol=1e-12)
+    np.testing.assert_array_equal(extrapolated([end, end, end]).W, end.W)
 
 
 @pytest.mark.parametrize(
