@@ -7,6 +7,7 @@
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
 - ``pairs``  How similar two sets of features of the same rows are: aligned kernels, canonical correlations and
   shapes, with errors.
+- ``windows``  PCA in windows along the columns, and distances between windows.
 - ``measurement``  A planned read of chosen rows for a measurement, and the row maps that several share.
 
 A measurement opens X, and by ``read_once`` of the estimators' ``opening`` plans a read and folds an accumulator of
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
     from bigpca.quality.pairs import cka as cka
     from bigpca.quality.pairs import procrustes as procrustes
     from bigpca.quality.pairs import svcca as svcca
+    from bigpca.quality.windows import local_pca as local_pca
+    from bigpca.quality.windows import plan_local_pca as plan_local_pca
 
 HOMES = {
     "bigpca.estimators.supervised.kernel_supervised": "hsic",
@@ -46,6 +49,7 @@ HOMES = {
         "reconstruction_error similarity"
     ),
     "bigpca.quality.pairs": "cka procrustes svcca",
+    "bigpca.quality.windows": "local_pca plan_local_pca",
 }
 
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES)
