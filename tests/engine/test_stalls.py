@@ -10,6 +10,7 @@ import threading
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future as Pending
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -401,3 +402,36 @@ def test_rows_that_can_be_read_nowhere_take_no_more_than_four_workers(
             found = folded(Rows.of(X), Moments(D), Run(stalled_seconds=1, progress=events.append), name="moments").state
     assert readers() == run.LIVE
     assert bits(found) == bits(moments_of(bp.open(store)))
+
+
+def test_a_result_that_does_not_arrive_holds_up_no_other(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first one comes after five others were taken."""
+    write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
+    expected = bits(moments_of(bp.open(tmp_path / "x.zarr")))
+    held, taken = list[tuple[Any, Any]](), list[int]()
+    transfer, take = run.transfer, ClusterRun._take_segment
+
+    def slow(future: Any) -> Any:
+        begun = transfer(future)
+        if held:
+            return begun
+        held.append((begun, Pending()))
+        return held[0][1]
+
+    def counted(one: ClusterRun, segment: Any, value: Any) -> None:
+        take(one, segment, value)
+        taken.append(segment.index)
+        if len(taken) == 5:
+            begun, later = held[0]
+            later.set_result(begun.result(600))
+
+    monkeypatch.setattr(run, "GATHER_SECONDS", 0.1)
+    monkeypatch.setattr(run, "transfer", slow)
+    monkeypatch.setattr(ClusterRun, "_take_segment", counted)
+    with Client(cluster):
+        found, told = fold_with(bp.open(tmp_path / "x.zarr"), 600)
+    assert bits(found) == expected
+    assert len(taken) == len(set(taken)) > 5
+    assert told == []

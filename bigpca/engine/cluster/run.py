@@ -24,6 +24,8 @@ import uuid
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from concurrent.futures import Future as Pending
+from concurrent.futures import wait
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,6 +40,7 @@ from distributed import Client, Future, KilledWorker
 
 from bigpca.engine.checkpoint import Prefix, Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.engine.cluster.tasks import (
+    GATHER_SECONDS,
     StoredSegment,
     extend_prefix,
     finish_stored,
@@ -48,6 +51,7 @@ from bigpca.engine.cluster.tasks import (
     result_of,
     segment_graph,
     starts_with,
+    transfer,
 )
 from bigpca.engine.cluster.watch import (
     QUIET_SECONDS,
@@ -524,6 +528,7 @@ class ClusterRun:
     whole: Segment = field(default_factory=partial(Segment, -1))  # for the tasks of the whole pass, one at a time
     longest: float = 0.0  # seconds that the slowest finished segment took
     copies: SharedCopies | None = None  # of the broadcast values
+    coming: dict[str, Pending[Any]] = field(default_factory=dict)  # results that are being transferred
     losers: list[Flight] = field(default_factory=list)  # submissions in flight whose result came from another one
     solved: object = None  # the result of the pass, where it is not computed here
 
@@ -593,7 +598,7 @@ class ClusterRun:
             held |= self.copies.renew()  # of a copy that a stalled worker was to pass on
         self._release_losers(held)
         for segment in dict.fromkeys(flight.segment for flight in self.flights.values()) if self._awake() else ():
-            flying = [self.flights[key] for key in segment.keys]  # others' results are being taken
+            flying = [self.flights[key] for key in segment.keys]  # none where the result is here
             if 0 < len(flying) < LIVE and not any(held.isdisjoint(flight.tasks) for flight in flying):
                 segment.tries += 1
                 flying[0].again()
@@ -689,11 +694,13 @@ class ClusterRun:
             if self.gather and segment.index > self.covered and waiting > WAITING_BYTES:
                 segment.later = future
                 return
+        kept = flight.group is not None or not (self.gather or self.shared)
+        stays = kept and segment is not self.whole and future.status == "finished"
+        if not (stays or self.has_arrived(future)):
+            return
         segment.keys.remove(future.key)
         try:
-            kept = flight.group is not None or not (self.gather or self.shared)
-            stays = kept and segment is not self.whole
-            value = future if stays and future.status == "finished" else self.result(future)
+            value = future if stays else result_of(self.coming.pop(future.key), self.client)
         except RunCancelled as error:
             self.count_cancelled(segment, error)
             flight.again()
@@ -709,6 +716,8 @@ class ClusterRun:
                 raise self.suspects.blame(flight.group, error) from error
         else:
             self.losers += [self.flights.pop(rival) for rival in segment.keys]
+            for rival in segment.keys:
+                self.coming.pop(rival, None)
             segment.keys.clear()
             self._release_losers(self.stalls.held())
             if segment is self.whole and self.covered == len(self.job.layout.segments):
@@ -759,15 +768,19 @@ class ClusterRun:
                 other.later = None
         self.options.progress(RetryEvent("segment cancelled", segment.cancelled))
 
-    def result(self, future: Future) -> Any:
-        """Return the result of a finished future; raises :class:`RunCancelled` if a stalled worker holds it."""
+    def has_arrived(self, future: Future) -> bool:
+        """Whether the result of a finished future is here, within seconds; if not, it is an event again once it is.
 
-        def check() -> None:
-            self._check()
-            if future.key in self.stalls.held() and self._awake():
-                raise RunCancelled("a stalled worker holds the result")
-
-        return result_of(future, check)
+        A worker that stalls may hold it. Others are taken meanwhile, and it is computed again as one that is slow.
+        """
+        began = future.key not in self.coming
+        if began:
+            self.coming[future.key] = transfer(future)
+        pending = self.coming[future.key]
+        wait([pending], GATHER_SECONDS)
+        if began and not pending.done():
+            pending.add_done_callback(lambda _: self.events.put(future))
+        return pending.done()
 
 
 CLIENT_BYTES = 64 << 20  # largest state that is gathered to the client

@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent import futures
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
@@ -179,22 +180,24 @@ def starts_with(prefix: str) -> Callable[[Key], bool]:
 GATHER_SECONDS = 5.0
 
 
-def result_of(future: Future, check: Callable[[], None]) -> Any:
-    """Return a finished future's result; raise :class:`RunCancelled` for a cancelled one.
+def transfer(future: Future) -> futures.Future[Any]:
+    """Begin to transfer the result of a finished future, which is computed again if its worker dies with it."""
 
-    Parameters
-    ----------
-    check : callable
-        Called every few seconds while the result is transferred, or computed again because its worker died with it;
-        raises if the cluster is gone.
-    """
+    async def result() -> Any:
+        return await future.result()
+
+    return asyncio.run_coroutine_threadsafe(result(), future.client.loop.asyncio_loop)
+
+
+def result_of(arrived: futures.Future[Any], client: Client) -> Any:
+    """Return a result that was transferred; raise :class:`RunCancelled` for that of a cancelled future."""
     try:
-        return awaited(future.client, future.result, check, GATHER_SECONDS)
+        return arrived.result()
     except (RunCancelled, KilledWorker):
         raise
     except OSError as error:
         if error.errno == errno.ENOSPC and error.strerror == os.strerror(errno.ENOSPC):  # not raised by this package
-            raise _spill_disk_full(future.client) from error
+            raise _spill_disk_full(client) from error
         raise
     except Exception as error:
         if type(error).__name__ in ("CancelledError", "FutureCancelledError", "FuturesCancelledError"):
