@@ -435,10 +435,11 @@ def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
     local = LocalPass(job, options, resumed, threads, reads)
     try:
         local.run()
+        with local.crew.task():
+            return job.finish(local.merging.finish())
     finally:
         local.crew.close()
         reads.shutdown(wait=False, cancel_futures=True)
-    return job.finish(local.merging.finish())
 
 
 # Groups start in order, and the rows of one are all read before those of the next. While the last reads of a group are

@@ -411,10 +411,10 @@ def test_a_result_that_does_not_arrive_holds_up_no_other(
     write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
     expected = bits(moments_of(bp.open(tmp_path / "x.zarr")))
     held, taken = list[tuple[Any, Any]](), list[int]()
-    transfer, take = run.transfer, ClusterRun._take_segment
+    begin, take = run.begun, ClusterRun._take_segment
 
-    def slow(future: Any) -> Any:
-        begun = transfer(future)
+    def slow(client: Client, call: Any) -> Any:
+        begun = begin(client, call)
         if held:
             return begun
         held.append((begun, Pending()))
@@ -428,7 +428,7 @@ def test_a_result_that_does_not_arrive_holds_up_no_other(
             later.set_result(begun.result(600))
 
     monkeypatch.setattr(run, "GATHER_SECONDS", 0.1)
-    monkeypatch.setattr(run, "transfer", slow)
+    monkeypatch.setattr(run, "begun", slow)
     monkeypatch.setattr(ClusterRun, "_take_segment", counted)
     with Client(cluster):
         found, told = fold_with(bp.open(tmp_path / "x.zarr"), 600)

@@ -42,6 +42,7 @@ from bigpca.engine.checkpoint import Prefix, Resumed, SegmentStates, WriteFailed
 from bigpca.engine.cluster.tasks import (
     GATHER_SECONDS,
     StoredSegment,
+    begun,
     extend_prefix,
     finish_stored,
     group_of,
@@ -51,7 +52,6 @@ from bigpca.engine.cluster.tasks import (
     result_of,
     segment_graph,
     starts_with,
-    transfer,
 )
 from bigpca.engine.cluster.watch import (
     QUIET_SECONDS,
@@ -773,12 +773,10 @@ class ClusterRun:
 
         A worker that stalls may hold it. Others are taken meanwhile, and it is computed again as one that is slow.
         """
-        began = future.key not in self.coming
-        if began:
-            self.coming[future.key] = transfer(future)
-        pending = self.coming[future.key]
+        known = self.coming.get(future.key)
+        pending = self.coming[future.key] = known or begun(self.client, future.result)
         wait([pending], GATHER_SECONDS)
-        if began and not pending.done():
+        if known is None and not pending.done():
             pending.add_done_callback(lambda _: self.events.put(future))
         return pending.done()
 

@@ -180,13 +180,13 @@ def starts_with(prefix: str) -> Callable[[Key], bool]:
 GATHER_SECONDS = 5.0
 
 
-def transfer(future: Future) -> futures.Future[Any]:
-    """Begin to transfer the result of a finished future, which is computed again if its worker dies with it."""
+def begun(client: Client, call: Callable[[], Awaitable[T]]) -> futures.Future[T]:
+    """Begin an asynchronous call of a client, such as the transfer of a result."""
 
-    async def result() -> Any:
-        return await future.result()
+    async def result() -> T:
+        return await call()
 
-    return asyncio.run_coroutine_threadsafe(result(), future.client.loop.asyncio_loop)
+    return asyncio.run_coroutine_threadsafe(result(), client.loop.asyncio_loop)
 
 
 def result_of(arrived: futures.Future[Any], client: Client) -> Any:
@@ -211,11 +211,7 @@ def awaited(client: Client, call: Callable[[], Awaitable[T]], check: Callable[[]
     An interrupt ends the wait and not the call, unlike in ``Client.sync``: a gather that is cancelled before its first
     step makes every later gather of the client fail.
     """
-
-    async def result() -> T:
-        return await call()
-
-    pending = asyncio.run_coroutine_threadsafe(result(), client.loop.asyncio_loop)
+    pending = begun(client, call)
     while True:
         try:
             return pending.result(timeout=seconds)

@@ -10,7 +10,7 @@ from scipy.linalg.blas import dsymv, dsyr2
 
 from bigpca import csr
 from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, sum_of, unpack_upper
-from bigpca.blas import blas_threads
+from bigpca.blas import blas_threads, each_piece
 from bigpca.costs import BlockForm, Work
 from bigpca.devices import Device, Namespace
 from bigpca.forms import DENSE, Values
@@ -106,8 +106,12 @@ class DotPanels(Accumulator):
     def matrix(self) -> Matrix:
         """Return G (n, n), with zeros below the panels."""
         G = np.zeros((self.n_samples, self.n_samples))
-        for first, panel in self.panels.items():
+
+        def fill(first: int) -> None:
+            panel = self.panels[first]
             G[first : first + len(panel), first:] = panel
+
+        each_piece(fill, self.panels)
         return G
 
     @property
