@@ -7,6 +7,7 @@ In reading order:
 - ``files``        which format a path holds: by extension and content
 - ``flat_files``   .npy, .npz, safetensors, memory maps, folders of shards
 - ``hdf5``         one format
+- ``genotypes``    .bed and .pgen of PLINK: variant by variant
 - ``tables``       Parquet, Arrow (Hugging Face) and CSV: a file, a folder or a glob of them
 - ``zarr_arrays``, ``zarr_format``   Zarr: stored objects, reads and groups; what its metadata may say
 - ``sparse``       sparse rows: their form in tasks, in memory, and as three arrays of a file or store

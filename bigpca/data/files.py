@@ -17,6 +17,7 @@ from bigpca.data.flat_files import (
     shard_paths,
     suffix_of,
 )
+from bigpca.data.genotypes import BedRows, PgenRows
 from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_rows
 from bigpca.data.source import Source, Wanted
 from bigpca.data.tables import (
@@ -41,6 +42,7 @@ _REMEDIES = {  # by extension
     "": "Read it with a library for this format, and pass the array.",
 }
 SHARD_SUFFIXES = (".npz", *HDF5_SUFFIXES)
+GENOTYPES: dict[str, type[BedRows] | type[PgenRows]] = {".bed": BedRows, ".pgen": PgenRows}
 
 
 def file_source(path: str, member: str | None, missing_chunks: str, wanted: Wanted | None = None) -> Source:
@@ -84,7 +86,7 @@ def dataset_source(data: Any, member: str | None) -> Source:
 def _at_url(url: str, member: str | None, missing_chunks: str, wanted: Wanted) -> Source:
     """Describe the rows at a URL: Zarr, and in object stores .npy shards and Parquet, by their names."""
     end = suffix_of(url.rstrip("/"))
-    if end in (*SHARD_SUFFIXES, *list(FLAT)[1:], *ARROW_SUFFIXES, *CSV_SUFFIXES, ".zip"):
+    if end in (*SHARD_SUFFIXES, *list(FLAT)[1:], *ARROW_SUFFIXES, *CSV_SUFFIXES, *GENOTYPES, ".zip"):
         raise ValueError(
             f"{public(url)} is a {end} file, which can only be read from a disk; Zarr, .npy and Parquet are read at "
             f"URLs. Copy it to a disk, and write it as Zarr for workers: bp.ingest({os.path.basename(public(url))!r}, "
@@ -165,6 +167,8 @@ def _file(path: str, member: str | None, missing_chunks: str, wanted: Wanted) ->
         return indexed_tensor(path, member)
     if suffix in FLAT:
         return FLAT[suffix](path, member)
+    if suffix in GENOTYPES:
+        return GENOTYPES[suffix].of(path, member)
     if suffix == ".npz":
         return npz_member(path, member)
     if head in (b"\x89HDF\r\n\x1a\n", b"MATLAB 7") or suffix in HDF5_SUFFIXES:
@@ -184,6 +188,6 @@ def _file(path: str, member: str | None, missing_chunks: str, wanted: Wanted) ->
         )
     remedy = next((words for ends, words in _REMEDIES.items() if suffix in ends.split()), _REMEDIES[""])
     raise ValueError(
-        f"{path} has an unknown format: .npy, .npz, .h5, .parquet, .arrow, .csv, .safetensors, .pt or a Zarr directory "
-        f"was expected. {remedy if suffix else _REMEDIES['.bin .dat .raw']}"
+        f"{path} has an unknown format: .npy, .npz, .h5, .parquet, .arrow, .csv, .safetensors, .pt, .bed or a Zarr "
+        f"directory was expected. {remedy if suffix else _REMEDIES['.bin .dat .raw']}"
     )

@@ -243,7 +243,7 @@ def raw_file(
 
 def npy_file(path: str, member: str | None = None) -> FlatFile:
     """Describe a .npy file from its header: an array, or scores with keys; objects are rejected, never unpickled."""
-    _check_whole(path, member)
+    check_whole(path, member)
     with open_regular(path) as file:
         return _npy_described(file, path)
 
@@ -267,7 +267,8 @@ def _spelled(dtype: np.dtype[Any]) -> str:
     return dtype.str if dtype.names is None else "V"
 
 
-def _check_whole(path: str, member: str | None) -> None:
+def check_whole(path: str, member: str | None) -> None:
+    """Reject a member of a file that is one array."""
     if member is not None:
         raise MemberError(f"{path} is one array, so it has no member {member!r}. Leave member out.")
 
@@ -748,7 +749,7 @@ def _list(path: str, packed: bytes, member: str | None) -> _Listing:
     files: list[FlatFile] = []
     sha = hashlib.sha256()
     local = kind_of(path) == "disk"
-    _check_whole(path, None if local else member)
+    check_whole(path, None if local else member)
     described = (FLAT[suffix_of(one)](one, member) for one in paths) if local else npy_objects(paths)
     for path, file in zip(paths, described, strict=True):
         check_shape(file.array_shape, path)

@@ -362,7 +362,9 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
     """Return the keys beside what a path, a source or a Zarr array reads; raises as :func:`stored_keys`."""
     home = home_of(source)
     path = home if isinstance(home, str) else ""
-    table = path.lower().endswith((".npy", *TABLE_SUFFIXES)) and (kind_of(path) != "disk" or os.path.isfile(path))
+    table = path.lower().endswith((".npy", ".bed", ".pgen", *TABLE_SUFFIXES)) and (
+        kind_of(path) != "disk" or os.path.isfile(path)
+    )
     if table and not isinstance(source, Source):
         try:
             source = row_source(path)

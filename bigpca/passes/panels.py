@@ -34,13 +34,14 @@ from bigpca.forms import WIDTH, Values
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
+from bigpca.passes.accumulators.observed_columns import ObservedBlocks
 from bigpca.passes.fold import Read
 from bigpca.passes.reading.blocks import (
     Block,
     product_dtype,
 )
 from bigpca.passes.reading.preparing import Preparing
-from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, Limits, sent_to
+from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, Limits, fill, sent_to
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over
 
@@ -270,8 +271,8 @@ class PanelRead(Read[R_co]):
 
 
 # Zarr decodes whole chunks, so this takes one read only if the store is chunked in columns.
-ColumnState: TypeAlias = DotSum | DotProduct | ColumnProducts
-C = TypeVar("C", DotSum, DotProduct, ColumnProducts)
+ColumnState: TypeAlias = DotSum | DotProduct | ColumnProducts | ObservedBlocks
+C = TypeVar("C", DotSum, DotProduct, ColumnProducts, ObservedBlocks)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,6 +283,7 @@ class ColumnGroup(Group[Values]):
     template: ColumnState
     weights: Vector | None = None
     limits: tuple[Limits, ...] = ()
+    means: Vector | None = None  # which replace missing values
 
     @contextmanager
     def begin(self, inputs: Inputs, check: object) -> Iterator[Folding]:
@@ -299,11 +301,15 @@ class ColumnGroup(Group[Values]):
 
     def _blocks(self, columns: Array, first: int) -> Iterator[Block]:
         note_rounded(columns)
+        last, start = first + columns.shape[1], self.reads[0][0]
+        if self.means is not None:
+            columns = fill(columns, self.means[first - start : last - start], owned=False)
         values = np.ascontiguousarray(columns.astype(self.dtype, copy=False))
         if self.weights is not None:  # rows of weight 0 may hold anything
             values[self.weights == 0] = 0
-        shift, last = None if self.template.center else np.zeros(values.shape[1]), first + columns.shape[1]
-        step, where = Preparing(self.reader, self.dtype), self.reader.where(first, last)
+        shift = None if self.template.center else np.zeros(values.shape[1])
+        step = Preparing(self.reader, self.dtype, keeps_nan="nan" in self.template.accepts)
+        where = self.reader.where(first, last)
         for limits in self.limits:
             limits.check(values, where, column=first)
         block = step.prepared(values, 0, where, shift, owned=True)
@@ -314,7 +320,7 @@ class ColumnGroup(Group[Values]):
 
 def column_layout(rows: Rows) -> Layout | None:
     """Return the layout of a fold over column blocks, or None if the store is not chunked in columns."""
-    source = rows.source
+    source = rows.by_columns
     if source is None or source.column_chunk >= source.shape[1]:
         return None
     d, width = rows.n_columns, source.column_chunk
@@ -326,7 +332,8 @@ def column_layout(rows: Rows) -> Layout | None:
 class ColumnRead(Read[R_co]):
     """A fold over column blocks of all rows, each centred exactly before its product: one read of X.
 
-    The state is a DotSum (for the dot matrix), a DotProduct (for its product with V) or ColumnProducts (for V' X).
+    The state is a DotSum (for the dot matrix), a DotProduct (for its product with V), ColumnProducts (for V' X), or
+    ObservedBlocks (for what there is).
     """
 
     @classmethod
@@ -382,7 +389,7 @@ class ColumnRead(Read[R_co]):
         """
         rows, cost, layout = self.rows, self.cost, self.cost.layout
         (template,) = cast("Iterable[ColumnState]", self.states.values())
-        source = rows.source
+        source = rows.by_columns
         if source is None:
             made = "row maps" if rows.steps else "a view" if rows.origin.view is not None else "a Dask graph"
             raise ValueError(
@@ -393,10 +400,12 @@ class ColumnRead(Read[R_co]):
 
         def cut(group: int) -> tuple[GroupTask, Inputs]:
             reads = tuple(layout.reads[i] for i in layout.groups[group])
-            own, limits = template.without_shared(), cast("tuple[Limits, ...]", tuple(step.f for step in rows.steps))
+            own, limits = template.without_shared(), tuple(step.f for step in rows.steps if isinstance(step.f, Limits))
+            means = None if rows.fill is None else rows.fill.means
+            means = None if means is None else means[reads[0][0] : reads[-1][1]]
             task = ColumnGroup(
                 index=group, reader=ColumnReader(source), reads=reads, slab_rows=layout.slab_rows, stamp=stamp(group),
-                dtype=cost.dtype, template=own, weights=rows.counted.weights, limits=limits,
+                dtype=cost.dtype, template=own, weights=rows.counted.weights, limits=limits, means=means,
             )  # fmt: skip
             return task, {}
 

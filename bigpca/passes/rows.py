@@ -562,6 +562,12 @@ class Rows:
         return None if changed else self.origin.stored
 
     @property
+    def by_columns(self) -> Source | None:
+        """The source, if blocks of all rows of its columns are those of the rows, maybe with missing values filled."""
+        kept = all(not step.f.changes or (step.f is self.fill and not step.f.leaves) for step in self.steps)
+        return self.origin.stored if self.origin.view is None and kept else None
+
+    @property
     def in_memory(self) -> bool:
         """Whether the rows are an array of this process, analysed as it is."""
         return self.source is not None and self.source.in_memory
@@ -656,7 +662,8 @@ class Rows:
         # Sparse products are not those of BLAS, and have no strips.
         kind = Cut(most, device.slab_bytes * there, device.driven, strips=form.shifts, ends=ends)
         cut = plan_layout(chunks, d, self.dtype, state_bytes, least, row_bytes, work, kind)
-        if view is not None or self.origin.stored is None or not self.origin.stored.reach:
+        several = view is not None and view.rows_per_sample > 1
+        if several or self.origin.stored is None or not self.origin.stored.reach:
             return cut
         decoded = (self.origin.decoded(*read) for read in cut.reads)
         return replace(cut, decoded=tuple(last - first for first, last in decoded))

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, Integers, working_dtype
+from bigpca.arrays import Array, Integers, Vector, working_dtype
 from bigpca.data.views import carried
 from bigpca.engine.events import ProgressArgument, resolve_progress
 from bigpca.engine.jobs import PassState
@@ -23,9 +23,10 @@ from bigpca.errors import Shown, counted, listed, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator, centring_error
 from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
 from bigpca.passes.accumulators.moments import StoredColumnMoments
-from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedColumns
+from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedBlocks, ObservedColumns
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.fold import Folded, Read
+from bigpca.passes.panels import ColumnRead, column_layout
 from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, PearsonResiduals, RowPreprocessor, Standardize
 from bigpca.passes.rows import Rows
@@ -43,7 +44,17 @@ def observing(rows: Rows, name: str, *, first: bool = False) -> Read[Folded[Obse
             rows.layout(template.state_bytes), n_rows=stop - start, reads=((start, stop),), groups=one, segments=one
         )
     checks = tuple(step for step in rows.steps if not step.f.changes)
+    by_columns = None if first else column_layout(replace(rows, steps=checks))
+    if by_columns is not None:
+        blocks = ObservedBlocks(rows.n_rows, rows.viewed_columns)
+        read = ColumnRead.of_columns(replace(rows, steps=checks), name, blocks, by_columns, dtype=np.dtype(np.float64))
+        return replace(read, finish=partial(_of_blocks, weights=rows.counted.weights))  # type: ignore[arg-type]
     return Read.into(replace(rows, steps=checks), name, template, layout=layout)
+
+
+def _of_blocks(state: PassState, weights: Vector | None) -> Folded[ObservedColumns]:
+    found = state.part("dot", ObservedBlocks).whole(weights)
+    return Folded(found, 0, int(found.totals[0]))
 
 
 def _first_rows(rows: Rows) -> tuple[int, int]:

@@ -94,6 +94,54 @@ class ObservedColumns(Accumulator):
 
 
 @dataclass
+class ObservedBlocks(Accumulator):
+    """The same as :class:`ObservedColumns`, from blocks of columns of all rows, which have 0 in the other columns.
+
+    Attributes
+    ----------
+    n_rows, n_features : int
+    weights, means
+        As of ObservedColumns.
+    seen : ndarray of shape (n_rows,), float64
+        In how many columns a row has a value.
+    """
+
+    tag: ClassVar[str] = "ObservedBlocks"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights", "nan"})
+    center: ClassVar[bool] = False
+
+    n_rows: int
+    n_features: int
+    weights: NDArray[np.float64] = kept("n_features")
+    means: NDArray[np.float64] = kept("n_features")
+    seen: NDArray[np.float64] = kept("n_rows")
+
+    def update(self, block: Block) -> None:
+        values, first = np.asarray(block.values, np.float64), int(block.rows[0])  # block.rows numbers columns of X
+        there, columns = ~np.isnan(values), slice(first, first + values.shape[1])
+        own = np.ones(len(values)) if block.weights is None else block.weights
+        weights = own @ there
+        divisors, means = np.where(weights > 0, weights, 1), np.zeros(values.shape[1])
+        for _ in range(2):  # about the first mean, so that an offset costs no digits
+            means += own @ np.where(there, values - means, 0) / divisors
+        self.weights[columns], self.means[columns] = weights, means
+        self.seen += there.sum(axis=1)
+
+    def merge(self, other: ObservedBlocks) -> ObservedBlocks:
+        sums = (sum_of(getattr(self, name), getattr(other, name)) for name in ("weights", "means", "seen"))
+        return ObservedBlocks(self.n_rows, self.n_features, *sums)
+
+    def whole(self, weights: Vector | None) -> ObservedColumns:
+        """Return that of all rows, with their weights."""
+        own = np.ones(self.n_rows) if weights is None else weights
+        totals = np.array([np.count_nonzero(own), own.sum(), np.count_nonzero(own * (self.seen == 0))])
+        return ObservedColumns(self.n_features, totals, self.weights, self.means)
+
+    def cost(self, rows: BlockForm) -> Work:
+        return Work(0, 8.0 * self.n_rows)
+
+
+@dataclass
 class ObservedPairs(Weighted, Accumulator):
     """Products of columns over the rows that have both, and the weight of these rows.
 
