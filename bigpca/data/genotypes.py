@@ -7,12 +7,13 @@ of all columns. A .pgen file (PLINK 2) is read by ``pgenlib``, in the same way. 
 
 from __future__ import annotations
 
+import logging
 import os
 from abc import abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 from bigpca.data.checks import decoding, regular_chunks
 from bigpca.data.flat_files import SHORT_RUN, STEP_BYTES, check_whole, raw_file
 from bigpca.data.source import Source, Stamp, file_stamp
-from bigpca.errors import CorruptedChunkError, brief, required
+from bigpca.errors import CorruptedChunkError, brief, counted, required, warn_caller
 from bigpca.storage.files import check_regular, open_regular
 
 MAGIC, BY_SAMPLE = b"\x6c\x1b\x01", b"\x6c\x1b\x00"
@@ -29,6 +30,9 @@ TABLE = CALLS[np.arange(256)[:, None] >> np.arange(0, 8, 2) & 3]  # (256, 4): th
 CHUNK_BYTES = 128 * 2**20  # of rows that are read at once: each such read goes through the file
 COLUMNS_BYTES = 2**20  # of all rows of columns that are read at once
 PAGE = 4 * 4096  # calls of a page, less than which is not read of a variant
+OTHER_STRAND = str.maketrans("ACGT", "TGCA")
+
+log = logging.getLogger("bigpca")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -229,3 +233,63 @@ def _fields(path: str, names: tuple[str, ...], usual: tuple[int, ...]) -> Iterat
                 )
             elif parts:
                 yield tuple("0" if place is None else parts[place] for place in places)
+
+
+class Matched(NamedTuple):
+    """Where the variants of a model are in other genotypes, and which of them count the other allele there."""
+
+    places: NDArray[np.int64]
+    swapped: NDArray[np.bool_]
+
+
+def match_alleles(known: Sequence[str], names: Sequence[str], model: str) -> Matched:
+    """Find variants by chromosome, position and alleles: as they are named, swapped, or on the other strand.
+
+    Of A/T and C/G, the other strand has the same alleles as swapped ones: these are matched as they are named.
+
+    Raises
+    ------
+    ValueError
+        For variants of the model that are not there, or there twice.
+
+    Warns
+    -----
+    UserWarning
+        With the numbers of those on the other strand, and of A/T and C/G, whose strand is not known.
+    """
+    there: dict[str, int] = {}
+    twice = {name for i, name in enumerate(names) if there.setdefault(name, i) != i}
+    places, swapped = np.full(len(known), -1, np.int64), np.zeros(len(known), bool)
+    flipped = ambiguous = 0
+    for i, name in enumerate(known):
+        site, first, second = ("", *name.rsplit(":", 2))[-3:]
+        other = [one.translate(OTHER_STRAND) for one in (first, second)]
+        same = other == [second, first]
+        pairs = [(first, second), (second, first)]
+        pairs += [] if same or len(first + second) > 2 else [(other[0], other[1]), (other[1], other[0])]
+        ways = [f"{site}:{a}:{b}" for a, b in pairs]
+        how = next((k for k, one in enumerate(ways) if one in there), None)
+        if how is None:
+            continue
+        if ways[how] in twice:
+            raise ValueError(
+                f"{brief(ways[how])} names several variants of X, and {model} was fitted on one. Leave out the others."
+            )
+        places[i], swapped[i] = there[ways[how]], how % 2
+        flipped, ambiguous = flipped + (how > 1), ambiguous + same
+    absent = np.flatnonzero(places < 0)
+    if len(absent):
+        raise ValueError(
+            f"X lacks {len(absent):,} of the {counted(len(known), 'variant')} that {model} was fitted on, such as "
+            f"{brief(known[absent[0]])}. Fit the variants that both have: bp.open(path, columns=[...])."
+        )
+    told = (
+        f"X counts the other allele of {swapped.sum():,} of {counted(len(known), 'variant')}, so 2 - x is used. It has "
+        f"{flipped:,} on the other strand. {ambiguous:,} are A/T or C/G, whose strand the alleles do not show: they "
+        "are matched as they are named."
+    )
+    if flipped or ambiguous:
+        warn_caller(told, UserWarning)
+    else:
+        log.info(told)
+    return Matched(places, swapped)

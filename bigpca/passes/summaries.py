@@ -48,7 +48,7 @@ def observing(rows: Rows, name: str, *, first: bool = False) -> Read[Folded[Obse
     if by_columns is not None:
         blocks = ObservedBlocks(rows.n_rows, rows.viewed_columns)
         read = ColumnRead.of_columns(replace(rows, steps=checks), name, blocks, by_columns, dtype=np.dtype(np.float64))
-        return replace(read, finish=partial(_of_blocks, weights=rows.counted.weights))  # type: ignore[arg-type]
+        return replace(read, finish=partial(_of_blocks, weights=rows.counted.weights))  # type: ignore[arg-type,return-value]
     return Read.into(replace(rows, steps=checks), name, template, layout=layout)
 
 

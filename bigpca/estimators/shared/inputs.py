@@ -55,7 +55,7 @@ from bigpca.forms import Values
 from bigpca.parameters import PARAMETERS, Parameter
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import INCOMPLETE
-from bigpca.passes.reading.row_maps import GeneMap, RowPreprocessor, row_of
+from bigpca.passes.reading.row_maps import Affine, GeneMap, RowPreprocessor, row_of
 from bigpca.passes.residuals import Residuals
 from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.side_by_side import check_paired, rows_at
@@ -63,6 +63,7 @@ from bigpca.solvers.scaling import Whitening
 from bigpca.storage.files import Seen, digest, one_look
 
 log = logging.getLogger("bigpca")
+GENOTYPES = ("bed", "pgen")  # formats
 Names: TypeAlias = NDArray[np.object_] | None
 Unchecked: TypeAlias = Any  # an Input, or a parameter, inside: until its type is checked
 Lazy: TypeAlias = "NDArray[Any] | da.Array"  # an array in memory, or a Dask array for lazy input
@@ -342,10 +343,26 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
     """
     steps, known = getattr(estimator, "_steps", Steps()), getattr(estimator, "feature_names_in_", None)
     rows = viewed_as(steps.view, rows, known, type(estimator).__name__)
+    stored = rows.origin.stored
+    if known is not None and stored is not None and stored.format in GENOTYPES and rows.origin.view is None:
+        rows = alleles_of(known, rows, type(estimator).__name__)
     if steps.counts is not None and known is not None:
         rows = scores_of(steps.counts, rows, known, type(estimator).__name__)
     check_features(estimator, rows.viewed_columns, rows.origin.names)
     return rows
+
+
+def alleles_of(known: NDArray[np.object_], rows: Rows, name: str) -> Rows:
+    """Return genotypes at the variants of a fit, as counts of its alleles; see ``match_alleles``."""
+    if rows.origin.names is None or np.array_equal(rows.origin.names, known):
+        return rows
+    from bigpca.data.genotypes import match_alleles  # with other formats of files, of no use to arrays
+
+    places, swapped = match_alleles(known.tolist(), rows.origin.names.tolist(), name)
+    X = viewed(rows.X, View((rows.viewed_columns,), columns=places, pattern=RowPattern()))
+    if swapped.any():
+        X = project_lazily(X, Affine(swapped * np.float64(2), np.where(swapped, -1.0, 1.0)), len(known))
+    return rows.shown(X, names=known, sample=(len(known),))
 
 
 def scores_of(counts: GeneMap, rows: Rows, known: NDArray[np.object_], name: str) -> Rows:

@@ -41,7 +41,7 @@ from bigpca.passes.accumulators.moments import (
     WithinFactor,
     WithinProduct,
 )
-from bigpca.passes.accumulators.observed_columns import ObservedColumns, ObservedPairs
+from bigpca.passes.accumulators.observed_columns import ObservedBlocks, ObservedColumns, ObservedPairs
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
@@ -88,13 +88,14 @@ def row_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list
 def column_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
     """Fold columns ``start:stop``, all rows, in blocks that end at ``cuts``."""
     state = template.without_shared().with_shared(template.shared).fresh(0, 0)
-    edges = [start, *cuts, stop]
+    edges, holed = [start, *cuts, stop], "nan" in template.accepts
     for a, b in pairwise(edges):
         if b > a:
-            values = np.ascontiguousarray(X[:, a:b])
+            values = np.ascontiguousarray((with_holes(X) if holed else X)[:, a:b])
             shift = DENSE.mean(values) if getattr(template, "center", True) else np.zeros(b - a, X.dtype)
-            block = prepare_block(values, 0, shift, owned=False, nan_policy="raise", where="columns")
-            state.update(Block(block.values, np.arange(a, b), block.shift, block.sums))
+            block = prepare_block(values, 0, shift, owned=False, nan_policy="raise", where="columns", keep_nan=holed)
+            block = Block(block.values, np.arange(a, b), block.shift, block.sums)
+            state.update(block.weighted(WEIGHTS) if holed else block)
     state.close()
     return state
 
@@ -660,6 +661,14 @@ CASES = [
         holed_state,
         N,
         lambda s: [s.totals, s.weights, s.means, np.array(s.missing_share)],
+        _observed,
+    ),
+    Case(
+        "ObservedBlocks",
+        lambda: ObservedBlocks(N, D),
+        column_state,
+        D,
+        lambda s: [(whole := s.whole(WEIGHTS)).totals, whole.weights, whole.means, np.array(whole.missing_share)],
         _observed,
     ),
     Case(
