@@ -262,7 +262,7 @@ def match_alleles(known: Sequence[str], names: Sequence[str], model: str) -> Mat
     places, swapped = np.full(len(known), -1, np.int64), np.zeros(len(known), bool)
     flipped = ambiguous = 0
     for i, name in enumerate(known):
-        site, first, second = ("", *name.rsplit(":", 2))[-3:]
+        site, first, second = name.rsplit(":", 2)
         other = [one.translate(OTHER_STRAND) for one in (first, second)]
         same = other == [second, first]
         pairs = [(first, second), (second, first)]

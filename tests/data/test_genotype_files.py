@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import zarr
 
@@ -155,6 +156,8 @@ def test_a_model_finds_its_variants_by_place_and_alleles(tmp_path: Path) -> None
         np.testing.assert_array_equal(found, one.transform(own))
     with pytest.raises(ValueError, match=r"X lacks 299 of the 300 variants .*, such as 7:2:A:T"):
         model.transform(save_bed(tmp_path / "z.bed", HOLED[:, :1], ALLELES[:1]))
+    with pytest.raises(ValueError, match="feature names"):
+        bp.PCA(1, nan_policy="omit").fit(pd.DataFrame(CALLS, columns=[f"c:{i}" for i in range(D)])).transform(own)
     doubled = np.hstack([HOLED, HOLED[:, :1]])
     twice = save_bed(tmp_path / "z.bed", doubled, [*ALLELES, ALLELES[0]], [*range(1, D + 1), 1])
     with pytest.raises(ValueError, match="7:1:A:G names several variants of X, and PCA was fitted on one"):

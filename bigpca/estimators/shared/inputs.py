@@ -354,11 +354,12 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
 
 def alleles_of(known: NDArray[np.object_], rows: Rows, name: str) -> Rows:
     """Return genotypes at the variants of a fit, as counts of its alleles; see ``match_alleles``."""
-    if rows.origin.names is None or np.array_equal(rows.origin.names, known):
+    names = rows.origin.names
+    if names is None or np.array_equal(names, known) or min(name.count(":") for name in known) < 3:  # other names
         return rows
     from bigpca.data.genotypes import match_alleles  # with other formats of files, of no use to arrays
 
-    places, swapped = match_alleles(known.tolist(), rows.origin.names.tolist(), name)
+    places, swapped = match_alleles(known.tolist(), names.tolist(), name)
     X = viewed(rows.X, View((rows.viewed_columns,), columns=places, pattern=RowPattern()))
     if swapped.any():
         X = project_lazily(X, Affine(swapped * np.float64(2), np.where(swapped, -1.0, 1.0)), len(known))
