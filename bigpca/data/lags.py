@@ -20,6 +20,7 @@ import bigpca.dask_array as da
 from bigpca.arrays import Array, Input
 from bigpca.data.checks import READABLE_BYTES
 from bigpca.data.grids import Coordinate, Labels, feature_names
+from bigpca.data.patterns import NO_CODES
 from bigpca.data.source import DerivedRows, Source, Stamp, parts_of
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import open_source, source_of
@@ -88,7 +89,7 @@ def lagged(X: Input, lags: Iterable[int], *, groups: Input | None = None) -> da.
         return named(rows, None if names is None else np.array(_lagged_names(names, chosen), dtype=object))
     grid, (sample,) = labels.grid, labels.grid.samples
     coords = {LAG: Coordinate((LAG,), np.array(chosen), {}), **grid.coords}
-    grid = replace(grid, dims=(LAG, *grid.dims), sizes=(len(chosen), *grid.sizes), coords=coords)
+    grid = replace(grid, dims=(LAG, *grid.dims), sizes=(len(chosen), *grid.sizes), coords=coords, missing=NO_CODES)
     first = _first_rows(starts, counts)
     return carrying(
         rows, labels=Labels(grid, (len(first),), labels.coords.isel({sample: first}, missing_dims="ignore"))
