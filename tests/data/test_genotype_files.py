@@ -20,7 +20,7 @@ SHARES = np.clip(RNG.uniform(0.1, 0.9, D) + 0.3 * (np.arange(N) % 3 - 1)[:, None
 CALLS = RNG.binomial(2, SHARES).astype("f4")
 HOLED = np.where(RNG.random((N, D)) < 0.05, np.nan, CALLS).astype("f4")
 quiet = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
-PATTERSON = bp.rules.Patterson()
+PATTERSON = bp.scales.Patterson()
 
 
 @pytest.mark.parametrize("n", [1, 2, 3, 4, 41])
