@@ -60,7 +60,7 @@ def methods(kernel: Kernel, q: int, seed: int) -> Iterator[tuple[tuple[str, str]
         for core in CORES:
             yield (
                 (name, core),
-                bp.ApproximateKernelPCA(K, kernel=kernel, sketch=sketch(q, seed=seed), approximation=core),
+                bp.ApproximateKernelPCA(K, kernel=kernel, sketch=sketch(q, random_state=seed), approximation=core),
             )
     for sampling in SAMPLINGS:
         for source in SOURCES:

@@ -146,7 +146,7 @@ class Case:
     def models(self) -> Iterator[tuple[str, Any]]:
         """All routes to bounds: a sketch by every core, the iteration, and landmarks by two samplings."""
         k, seed = self.k, self.seed
-        sketch = SKETCHES[seed % 4](self.q, seed=seed)
+        sketch = SKETCHES[seed % 4](self.q, random_state=seed)
         for core in CORES:
             yield core, ApproximateKernelPCA(k, kernel=self.kernel, sketch=sketch, approximation=core)
         passes = 2 + seed % 5
