@@ -180,13 +180,13 @@ def _place_of(array: Any) -> str | None:
         return None
     if library == "jax" and len(array.devices()) > 1:  # in parts
         return None
-    where = _where(array)
-    return None if "cpu" in where.lower() else f"{library}:{where}"
+    return None if "cpu" in (name := _named(array)).lower() else name
 
 
-def _where(array: Any) -> str:
-    """Return the name of an array's device: of cuda:0, <CUDA Device 0>, or array_api_strict.Device('device1')."""
-    return re.sub(r".*Device[ (']*|[>')]*$", "", str(getattr(array, "device", "cpu")))
+def _named(array: Any) -> str:
+    """Return library and device of an array: of cuda:0, <CUDA Device 0>, or array_api_strict.Device('device1')."""
+    library = type(array).__module__.partition(".")[0].replace("jaxlib", "jax")
+    return library + ":" + re.sub(r".*Device[ (']*|[>')]*$", "", str(getattr(array, "device", "cpu")))
 
 
 def host_array(array: Any) -> Array:
@@ -259,19 +259,16 @@ class FormThere(DenseForm):
     def column_sums(
         self, values: Any, total: Any = None, weights: Vector | None = None, dtype: DType | None = None
     ) -> Any:
-        with (device := _device_of(values)).precise():
+        with (device := Device.holding(values)).precise():
             return _sums(values, None if weights is None else device.put(weights))
 
     def column_squares(self, values: Any, weights: Vector | None = None, scale: Any = None) -> Any:
-        device, V = _device_of(values), array_there(values)
+        device, V = Device.holding(values), array_there(values)
         weights = None if weights is None else device.put(weights)
         if V.dtype == device.xp.float64:
             return _sums(V, weights, power=2)
         scale = device.power_of_two(V) if scale is None else scale
         return _sums(V * scale, weights, power=2) / scale / scale
-
-    def add_squares(self, block: Any, shift: object, squares: Any) -> tuple[Any, Any]:
-        return block, squares + self.column_squares(block.values, block.weights)
 
     def add_left(self, product: Any, V: Array, values: Any, block: Any) -> Any:
         return product + block.device.product(block.device.put(V.astype(values.dtype)), values.array)
@@ -285,7 +282,7 @@ class FormThere(DenseForm):
         return values.xp.where(still, SEEN, sums)
 
     def mean(self, values: Any, dtype: DType | None = None) -> Any:
-        with (device := _device_of(values)).precise():
+        with (device := Device.holding(values)).precise():
             V = array_there(values) if dtype is None else device.floats(array_there(values), dtype)
             xp, finite = device.xp, device.xp.isfinite(V)
             complete = xp.all(finite, axis=1, keepdims=True)
@@ -349,15 +346,11 @@ def all_finite(arrays: list[Any]) -> bool:
     """Whether all values of some arrays on a device are finite, which takes one look."""
     if not arrays:
         return True
-    with (device := _device_of(arrays[0])).precise():
+    with (device := Device.holding(arrays[0])).precise():
         xp = device.xp
         vectors = [one for one in arrays if one.ndim == 1]  # as one: to ask for each takes longer than to look
         joined = ([xp.concat(vectors)] if vectors else []) + [one for one in arrays if one.ndim != 1]
         return bool(xp.all(xp.stack([xp.all(xp.isfinite(one)) for one in joined])))
-
-
-def _device_of(values: Any) -> Device:
-    return Device.holding(values) if isinstance(values, RowsThere) else Device.of_array(values)
 
 
 @dataclass(frozen=True)
@@ -422,16 +415,10 @@ class Device(Host):
             return False
 
     @classmethod
-    def holding(cls, rows: RowsThere) -> Device:
-        """Return the device on which rows are."""
-        library, _, place = rows.place.partition(":")
+    def holding(cls, rows: Any) -> Device:
+        """Return the device on which rows, or an array of another library, are."""
+        library, _, place = (rows.place if isinstance(rows, RowsThere) else _named(rows)).partition(":")
         return cls(library, place)
-
-    @classmethod
-    def of_array(cls, array: Any) -> Device:
-        """Return the device of an array of another library."""
-        library = type(array).__module__.partition(".")[0].replace("jaxlib", "jax")
-        return cls(library, _where(array))
 
     @property
     def xp(self) -> Any:

@@ -1,6 +1,7 @@
-"""What each kind of rows does in its own way: dense rows here, sparse rows in :mod:`bigpca.csr`.
+"""What each kind of rows does in its own way: dense rows here, sparse ones in :mod:`bigpca.csr`, and rows on a device
+in :mod:`bigpca.devices`.
 
-Code that takes rows of either kind asks ``csr.form_of(rows)`` for what does it, never which kind they are.
+Code that takes rows of any kind asks ``csr.form_of(rows)`` for what does it, never which kind they are.
 """
 
 from __future__ import annotations

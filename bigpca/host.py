@@ -134,8 +134,11 @@ class Host:
         return np.zeros(shape, dtype, order=order)  # type: ignore[call-overload, no-any-return]
 
     def within_range(self, values: Any, largest: float | None) -> Any:
-        """Return rows, in float64 if float32 does not hold their products."""
-        return within_range(values, largest)
+        """Return rows, in float64 if products of two, or of two with a third, would leave the range of float32."""
+        if values.dtype == np.float64 or 0 in values.shape:
+            return values
+        most = magnitude(form_of(values).stored(values)) if largest is None else largest
+        return values if most == 0 or FLOAT32_MIN < most < FLOAT32_MAX else values.astype(np.float64)
 
     def power_of_two(self, values: Any, axis: int | None = None) -> Any:
         """Return by what values are multiplied before their products; None for 1: rows beyond float32 are float64."""
@@ -364,15 +367,6 @@ class Thin:
         """Return the sum of all rows, and the sums of ``Z``."""
         self._flush(total)
         return total, sums
-
-
-def within_range(values: Values, largest: float | None = None) -> Values:
-    """Convert values to float64 if products of two, or of two with a third, would leave the range of float32."""
-    if values.dtype == np.float64 or 0 in values.shape:
-        return values
-    if largest is None:
-        largest = magnitude(form_of(values).stored(values))
-    return values if largest == 0 or FLOAT32_MIN < largest < FLOAT32_MAX else values.astype(np.float64)
 
 
 def product_scratch(d: int, dtype: DType) -> Array:

@@ -269,7 +269,7 @@ def top_eigenpairs(
 
 def _solved_there(S: Any, k: int | None, *, signed: bool) -> tuple[Vector, Matrix]:
     """Return what :func:`top_eigenpairs` does, by the dense solver of the device of S, which is whole."""
-    device, d = Device.of_array(S), int(S.shape[0])
+    device, d = Device.holding(S), int(S.shape[0])
     with device.precise():
         xp = device.xp
         exponent = int(np.frexp(np.max(np.abs(diagonal_of(S))))[1])
@@ -308,7 +308,7 @@ def top_eigenvalues(S: Any, k: int) -> Vector:
     """Return the k largest eigenvalues of a symmetric S >= 0 (d, d), descending; on its device, if it is on one."""
     if isinstance(S, np.ndarray):
         return top_eigenpairs(S.copy(), k)[0]
-    device = Device.of_array(S)
+    device = Device.holding(S)
     with device.precise():
         return np.asarray(device.fetch(device.xp.linalg.eigvalsh(S)[S.shape[0] - k :])[::-1])
 

@@ -14,7 +14,7 @@ from bigpca.blas import blas_threads, each_piece
 from bigpca.costs import BlockForm, Work
 from bigpca.devices import Device, Namespace
 from bigpca.forms import DENSE, Values
-from bigpca.host import HOST, product_scratch, symmetric_product, within_range
+from bigpca.host import HOST, product_scratch, symmetric_product
 from bigpca.passes.accumulators.base import (
     KEPT,
     Accumulator,
@@ -94,7 +94,7 @@ class DotPanels(Accumulator):
 
     def close(self) -> None:
         for row, tiles in ((row, tiles) for row, tiles in self._there.items() if tiles):
-            device, ((start, panel),) = Device.of_array(tiles[0]), self.panels.items()
+            device, ((start, panel),) = Device.holding(tiles[0]), self.panels.items()
             lines = device.xp.concat(tiles, axis=1)
             lines = lines if self._scale is None else lines / self._scale / self._scale
             panel[row - start : row - start + lines.shape[0], row - start :] = device.fetch(lines)
@@ -274,7 +274,7 @@ class DotProduct(Accumulator):
     squares: Pieces = field(default_factory=dict, metadata=KEPT)
 
     def update(self, block: Block) -> None:
-        first, values = int(block.rows[0]), within_range(block.values, block.largest)
+        first, values = int(block.rows[0]), HOST.within_range(block.values, block.largest)
         values, mean, deviations = standardized_columns(block, values, self.center, self.scale)
         self.means[first], self.squares[first] = mean, deviations
         self.total += float(DENSE.column_squares(values).sum())
