@@ -697,8 +697,8 @@ POWERS = {
         "decision_function discriminants_ eigenvectors_ explained_variance_ratio_ feature_correlations hotelling_t2 "
         "kernel_evaluations_ landmark_indices_ mahalanobis missed_label_trace_ n_components_ n_effective_ "
         "n_features_in_ n_omitted_ n_passes_ n_samples_ n_unlabelled_ negative_mass_ phi_ predict predict_proba rank_ "
-        "rotation_matrix_ roweis_criterion_ scores_ seed_ selected_ subspace_error_bounds_ sum_weights_ "
-        "supervision_level_ t2_limit trace_error_ contributions(t2) outliers",
+        "rotation_matrix_ roweis_criterion_ scores_ seed_ selected_ shrinkage_factors_ subspace_error_bounds_ "
+        "sum_weights_ supervision_level_ t2_limit trace_error_ contributions(t2) outliers",
         1: "class_means_ contributions(spe) inverse_transform landmarks_ loadings_ mean_ remove_components scale_ "
         "singular_values_ transform denoise",
         2: "eigenvalue_bounds_ eigenvalues_ explained_variance_ get_covariance intercept_ noise_variance_ novelty "
