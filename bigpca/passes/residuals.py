@@ -55,13 +55,14 @@ class Regression:
         coef = self.coef[own]
         return Residuals(coef=coef, mean=np.concatenate([np.zeros(len(coef)), self.mean]), rank=self.rank)
 
-    def warn_if_dependent(self) -> None:
-        """Report the rank of the covariates where some follow from others."""
+    def warn_if_dependent(self, *, once: bool = False) -> None:
+        """Report the rank of the covariates where some follow from others, to the digits of ``once`` read rows."""
         if self.rank < len(self.mean):
+            digits, which = (" to the digits of one read", "these") if once else ("", "all of them")
             warn_approximation(
-                f"of {len(self.mean)} covariates, {self.rank} are linearly independent (beside a constant). What all "
-                "of them explain was taken out, but their coefficients are not unique. Leave out those that follow "
-                "from others, such as one of the indicators of groups."
+                f"of {len(self.mean)} covariates, {self.rank} are linearly independent (beside a constant){digits}. "
+                f"What {which} explain was taken out, but their coefficients are not unique. Leave out those that "
+                "follow from others, such as one of the indicators of groups."
             )
 
     def warn_if_rounded(self) -> None:
@@ -183,7 +184,7 @@ def _regressed(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocess
     coef, error = least_squares(z, z.frame.into(S[:-q].T), 0.0)
     check_left(z.rank, products.count)
     found = Regression(coef.T.copy(), mean[-q:], z.rank, error)
-    found.warn_if_dependent()
+    found.warn_if_dependent(once=True)
     if z.rank == q:  # else directions that are cut seem unknown
         found.warn_if_rounded()
     return Residuals(given.keeps_mean, found.coef, mean, z.rank)
