@@ -284,7 +284,7 @@ KINDS = {
     "missing values": (r"nan_policy|omit|fill|gaps", r"observed_columns\.py"),
     "grids": (r"grid|is_labelled|DataArray|^labels$", r"data/grids\.py|shared/labelled\.py"),
     "batches": (r"batch|open_ended|in_order|^once$", r"data/batches\.py"),
-    "sides and covariates": (r"side|covariate|^given$|widths", r"estimators/pairs/|passes/(side_by_side|residuals)\.py"),
+    "sides and covariates": (r"side|covariate|^given$|widths", r"estimators/pairs/|passes/(side_by_side|residuals)"),
     "groups and folds": (r"group(?!s?$)|folds?$|FoldStates|^groups$", r"accumulators/folds\.py|shared/folds\.py"),
     "objects": (r"object_|is_object|ObjectStore$|^place$|requests|claim", r"storage/(objects|places|requests)\.py"),
     "changed input": (r"stamp|unchanged|looks?$|comparing|InputChanged", r"storage/files\.py"),
@@ -354,7 +354,7 @@ def reaches() -> dict[str, int]:
         kinds = {
             "sparse rows": (fitted(sp.csr_array(X)), r"csr\.py|data/sparse\.py"),
             "weights": (fitted(X, sample_weight=np.arange(300) % 2 + 1.0), r"data/weights\.py"),
-            "covariates": (fitted(X, covariates=Z), r"estimators/pairs/|passes/(side_by_side|residuals)\.py"),
+            "covariates": (fitted(X, covariates=Z), r"estimators/pairs/|passes/(side_by_side|residuals)"),
             "Dask arrays": (fitted(da.from_array(X, chunks=(100, 6))), r"passes/graphs\.py|data/views\.py"),
         }
     return {
