@@ -423,23 +423,40 @@ def _named(base: da.Array) -> bool:
     return not (carried(base).index is carried(base).labels is None)
 
 
-def covariates_of_rows(X: da.Array) -> tuple[list[tuple[da.Array, Any]], NDArray[np.int64] | None]:
-    """Return the rows with covariates that those of X are, each with these, and the places of the rows of X in them.
+def brought(X: da.Array, name: str) -> tuple[list[tuple[da.Array, Any]], NDArray[np.int64] | None]:
+    """Return the opened rows that those of X are, each with what was opened beside it, and the places of X in them.
+
+    Nothing if they were opened without what has that name.
 
     Raises
     ------
     ValueError
         For rows that were computed from such rows, or joined with others.
     """
-    bases, places, _ = origins_of_rows(X, lambda base: carried(base).covariates is not None)
-    found = [(base, carried(base).covariates) for base in bases]
-    if any(covariates is None for _, covariates in found):
+    bases, places, _ = origins_of_rows(X, lambda base: bool(carried(base).beside))
+    known = [carried(base).beside for base in bases]
+    if not all(known) or len({name in one for one in known}) > 1:
         raise ValueError(
-            "X was computed or persisted from rows that were opened with covariates, or joined with rows that have "
-            "none, so it is not known which belong to it. Slices, lists of rows, masks, rechunk and astype keep them; "
-            "name those of other results: bigpca.open(X, covariates=Z)."
+            "X was computed or persisted from rows that were opened with covariates, weights, labels or groups, or "
+            "joined with rows that have none, so it is not known which belong to it. Slices, lists of rows, masks, "
+            f"rechunk and astype keep them; name those of other results: bigpca.open(X, {name}=...)."
         )
-    return found, places
+    return [(base, one[name]) for base, one in zip(bases, known, strict=True) if name in one], places
+
+
+def brought_values(
+    X: da.Array, name: str, word: str, absent: Any = ABSENT, read: Callable[[Any, da.Array], Any] | None = None
+) -> NDArray[Any] | None:
+    """Return the weights, labels or groups that the rows of X were opened with, in their order; None without any."""
+    found, places = brought(X, name)
+    if not found:
+        return None
+    each = []
+    for base, given in found:
+        n = None if np.isnan(base.shape[0]) else int(base.shape[0])
+        values = in_row_order(given, base, absent=absent, word=word) if read is None else read(given, base)
+        each.append(with_gaps(*one_each(values, n, word, columns=True, gaps=True)))
+    return np.concatenate(each) if places is None else np.concatenate(each)[places]
 
 
 def keys_of_bases(bases: Sequence[da.Array]) -> Keys:

@@ -42,6 +42,8 @@ def maker_of(X: Any, *, ordered: bool = True) -> Made | None:
     The models of joined rows are named together, if they differ. Columns may be in another order unless ``ordered``.
     """
     X = X.data if is_labelled(X) and X.chunks is not None else X  # where data is not read by that
+    if type(X) is np.ndarray:
+        return None
     if isinstance(X, str | os.PathLike):
         path = os.fspath(X)
     elif isinstance(X, da.Array):
@@ -151,7 +153,7 @@ def are_scores(model: Any, X: Any, opened: Any, said: str = "") -> bool:
 def _column_names(X: Any, opened: Any) -> list[str] | None:
     """Return the names of the columns of a frame or a table, if it has any."""
     found = getattr(X, "columns", None) if hasattr(X, "iloc") else None
-    if found is None and isinstance(opened, da.Array):
+    if found is None and type(opened) is not np.ndarray and isinstance(opened, da.Array):
         found = carried(opened).names
     return None if found is None else [str(name) for name in found]
 

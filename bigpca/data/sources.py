@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import uuid
 import warnings
 import zlib
 from collections.abc import Mapping, Sequence
@@ -53,6 +52,7 @@ from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choi
 from bigpca.storage.files import digest, kind_of, local_path, one_look, open_regular, this_look
 
 DASK_CHUNK_BYTES = 64 * 2**20
+OPENED = "bigpca-open-"  # begins the names of arrays that read one source
 
 
 def held_rows(array: Any) -> Source:
@@ -166,6 +166,9 @@ def open(
     mask: ArrayLike | None = None,
     repeats: str = "warn",
     covariates: Input | None = None,
+    sample_weight: Input | None = None,
+    labels: Input | None = None,
+    groups: Input | None = None,
     **axes: int,
 ) -> da.Array:
     """Open stored features as a Dask array of shape (n, d), chunked in rows; no data is read.
@@ -233,6 +236,10 @@ def open(
         are: by key where both have keys, else in the order of the rows. Slices, masks and lists of the rows have those
         of their rows; rows that are computed from these otherwise are rejected. What Dask has persisted of these rows
         is rejected: open them with covariates after that.
+    sample_weight : one number for each row, as for fits, optional
+        They belong to the rows as covariates do, and fits and measures use them as if they had been passed.
+    labels, groups : one for each row, as ``y`` and ``groups`` of fits, optional
+        They belong to the rows as covariates do; fits without labels leave the labels unread.
     **axes
         By the name of an axis in the pattern: its positions (a slice, a list of int or a mask), such as
         ``t=slice(1, None)`` for all tokens but the first, or its size (an integer), for axes in brackets on the left.
@@ -270,7 +277,10 @@ def open(
                 f"fill = {fill} and missing_value = {missing_value} are two codes for missing values. Give one."
             )
         fill, missing_value = None, fill
+    check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
     check_choice("repeats", repeats, ("warn", "keep"))
+    if fill is not None:
+        check_choice("fill", fill, ("default",))
     described, asked = RowPattern(), axes or any(one is not None for one in (pattern, reduce, columns, missing_value))
     if asked:
         described = RowPattern.of(pattern, reduce, columns, axes, missing_value)
@@ -290,14 +300,15 @@ def open(
             options["wanted"] = Wanted(keys, texts if len(texts) == len(own) else None)
         X, shape = open_samples(source, member=member, **options)
         X = carrying(X, repeats=True) if repeats == "keep" else X
+        beside = {"covariates": covariates, "sample_weight": sample_weight, "labels": labels, "groups": groups}
         known, plain = carried(X), described == RowPattern(missing=described.missing)
         coded = bool(described.missing) and not is_csr(X._meta)
         if known.labels is not None and known.view is None and (mask is not None or (coded and plain)):
-            return views.with_covariates(_on_grid(X, known.labels, described, mask), covariates)
+            return views.with_beside(_on_grid(X, known.labels, described, mask), **beside)
         if mask is not None:
             described = described.masked(masked_places(mask, shape))
     if described == RowPattern():
-        return views.with_covariates(X, covariates)
+        return views.with_beside(X, **beside)
     if known.view is not None:
         raise ValueError(
             "the array was already opened with a pattern, columns or a missing value. Give pattern=, reduce=, columns= "
@@ -309,9 +320,8 @@ def open(
             "where values are missing."
         )
     described.missing.check(X.dtype)
-    return views.with_covariates(
-        viewed(X, *row_view(source if known.names is None else X, described, shape)), covariates
-    )
+    rows = viewed(X, *row_view(source if known.names is None else X, described, shape))
+    return views.with_beside(rows, **beside)
 
 
 def _on_grid(X: da.Array, labels: Labels, described: RowPattern, mask: Any) -> da.Array:
@@ -359,11 +369,13 @@ def open_samples(
     ``codes`` of missing values are those that a caller named. ``gridded`` says whether a netCDF file has the
     dimensions that xarray reads. With ``single``, a number for each row is one column: the shape of its samples is ().
     """
-    check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
-    if fill is not None:
-        check_choice("fill", fill, ("default",))
     if isinstance(source, da.Array):
-        return _open_graph(source, missing_chunks, single)
+        if missing_chunks == "fill":
+            raise ValueError(
+                f'missing_chunks = "fill" is for stores, but the Dask array {source.name} already reads one. Open the '
+                'store itself: bp.open(path, missing_chunks="fill"), and compute with the array that this returns.'
+            )
+        return open_graph(source, single=single)
     options: dict[str, Any] = {"missing_chunks": missing_chunks, "wanted": wanted, "single": single}
     field = _netcdf_field(local_path(source), member) if gridded and fill is not None and is_netcdf(source) else None
     if field is not None:
@@ -395,7 +407,7 @@ def open_samples(
             X = X.map_blocks(_limited, limits, name, dtype=X.dtype, meta=X._meta)
         return carrying(X, labels=labels), shape
     if containers.is_dask_frame(source):
-        X, shape = _open_graph(lazy_table(source), missing_chunks, single)
+        X, shape = open_samples(lazy_table(source), missing_chunks=missing_chunks, single=single)
         return with_index(named(X, feature_names(source)), source), shape
     found = stored_values(row_source(source, member=member, **options), fill, codes.everywhere)
     names, given = names_in_file(found), feature_names(source)  # a frame in memory has its own
@@ -403,12 +415,11 @@ def open_samples(
     return with_index(named(open_source(found), names), source), found.array_shape[1:]
 
 
-def _open_graph(X: da.Array, missing_chunks: str, single: bool) -> tuple[da.Array, tuple[int, ...]]:
-    if missing_chunks == "fill":
-        raise ValueError(
-            f'missing_chunks = "fill" is for stores, but the Dask array {X.name} already reads one. Open the store '
-            'itself: bp.open(path, missing_chunks="fill"), and compute with the array that this returns.'
-        )
+def open_graph(X: da.Array, *, single: bool) -> tuple[da.Array, tuple[int, ...]]:
+    """Return a Dask array of samples as :func:`open_samples` does."""
+    found = source_of(X) if X.name.startswith(OPENED) else None
+    if found is not None:  # its dtype and shape were checked when it was opened
+        return X, found.array_shape[1:]
     X = _settled(X)
     rows = _flatten(X[:, None] if single and X.ndim == 1 else X)
     found = source_of(X) if X.ndim == 2 and carried(X).view is None else None
@@ -532,11 +543,6 @@ def _column_names(source: Any, view: View, shape: tuple[int, ...]) -> Names:
     )
 
 
-def open_in_memory(array: Any) -> da.Array:
-    """Create the Dask array of an array or CSR (n, d) in memory, by a random name, so that no value is read."""
-    return open_source(held_rows(array), uuid.uuid4().hex)
-
-
 def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] | None = None) -> da.Array:
     """Create the Dask array whose single ``original-`` node is the source; ``token`` names it.
 
@@ -549,7 +555,7 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
     seen, chunks = this_look(), (tuple(rows), (d,))
     with one_look(seen):
         stamps = [] if token is not None or source.in_memory else source.stamps(0, source.shape[0])
-    name = "bigpca-open-" + (token or source.token(stamps))
+    name = OPENED + (token or source.token(stamps))
     if token is None and not source.in_memory:
         on_disk = kind_of(source.path) == "disk"
         source = replace(source, looks=Looks(source, rows, seen) if on_disk else ObjectLooks(stamps))

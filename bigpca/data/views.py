@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -27,7 +27,7 @@ from bigpca.errors import NonFiniteError
 from bigpca.storage.files import content_digest
 
 Names: TypeAlias = NDArray[np.object_] | None
-BESIDE = "bigpca-beside-"  # in names of rows with covariates, which Dask keeps where it drops records
+BESIDE = "bigpca-beside-"  # in names of rows with what belongs to them, which Dask keeps where it drops records
 COPIED_ROWS = 32  # of a transposed sample at a time: two cache lines of each column
 COPIED_BYTES = 2**18  # of smaller samples, which are transposed together
 
@@ -332,8 +332,8 @@ class Carried:
         Whether rows of the same key are meant, as those of one sample.
     parts : tuple of dask.array.Array
         The arrays of a list, whose rows these are, one after the other.
-    covariates : rows as a user gave them, or None
-        Of the same samples, whose linear effect is taken out where the rows are used.
+    beside : mapping of str to what a user gave
+        What belongs to the rows, by the names of :func:`bigpca.open`: weights, labels, groups and covariates.
     """
 
     chunks: Any
@@ -347,7 +347,7 @@ class Carried:
     made: Any = None
     repeats: bool = False
     parts: tuple[da.Array, ...] = ()
-    covariates: Any = None
+    beside: Mapping[str, Any] = field(default_factory=dict)
 
 
 class CarriedLayer(MaterializedLayer):  # type: ignore[misc]  # Dask has no types
@@ -398,27 +398,30 @@ def _found(layers: Mapping[str, Any], name: str) -> Carried | None:
     return layer.record if isinstance(layer, CarriedLayer) else None
 
 
-def with_covariates(X: da.Array, covariates: Any) -> da.Array:
-    """Return the same rows with covariates, under another name: elsewhere, the same rows may have others.
+def with_beside(X: da.Array, **given: Any) -> da.Array:
+    """Return the same rows with what belongs to them, under another name: elsewhere, the same rows may have other.
+
+    What is None is not given.
 
     Raises
     ------
     ValueError
-        For rows that have some.
+        For rows that have it.
     """
-    known = carried(X)
-    if covariates is None:
+    given = {name: one for name, one in given.items() if one is not None}
+    if not given:
         return X
-    if known.covariates is not None:
-        raise ValueError("the rows were opened with covariates already. Give all in one array: open(X, covariates=Z).")
-    name, records = f"{BESIDE}{tokenize(X.name, covariates)}", vars(known) | {"before": X, "covariates": covariates}
-    meta = X._meta.view(WithCovariates) if type(X._meta) is np.ndarray else X._meta
+    known = carried(X)
+    for name in known.beside.keys() & given.keys():
+        raise ValueError(f"the rows were opened with {name} already. Give all in one array: open(X, {name}=...).")
+    name = f"{BESIDE}{tokenize(X.name, given)}"
+    meta = X._meta.view(WithBeside) if type(X._meta) is np.ndarray else X._meta
     rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=meta)
-    return carrying(rows, **records)
+    return carrying(rows, **vars(known) | {"before": X, "beside": {**known.beside, **given}})
 
 
-class WithCovariates(np.ndarray[Any, Any]):
-    """The kind of array that Dask has for rows with covariates: it stays where names and records are dropped."""
+class WithBeside(np.ndarray[Any, Any]):
+    """The kind of array that Dask has for rows with what belongs to them: it stays where records are dropped."""
 
     __array_priority__ = 1.0  # also beside other arrays
 
@@ -427,10 +430,10 @@ def _as_they_are(rows: Any) -> Any:
     return rows
 
 
-def carries_covariates(X: da.Array) -> bool:
-    """Whether X was computed from rows with covariates, unless it is what a model made of these."""
+def carries_beside(X: da.Array) -> bool:
+    """Whether X was computed from rows with what belongs to them, unless it is what a model made of these."""
     graph = graph_of(X)
-    if isinstance(X._meta, WithCovariates):
+    if isinstance(X._meta, WithBeside):
         return True
     waiting = [X.name] if BESIDE in " ".join(graph.layers) else []
     seen = set(waiting)
@@ -595,7 +598,7 @@ def with_index(rows: da.Array, X: Any) -> da.Array:
 def view_of(X: da.Array) -> tuple[da.Array, View | None]:
     """Return the array and the view that :func:`viewed` made X of; X and None for any other."""
     found = carried(X)
-    if found.covariates is not None and found.before is not None:
+    if found.beside and found.before is not None:
         return view_of(found.before)
     return (X, None) if found.view is None or found.before is None else (found.before, found.view)
 

@@ -347,7 +347,7 @@ class LocalPass:
 
     def __init__(self, job: AnyPass, options: Run, resumed: Resumed, threads: int, reads: ThreadPoolExecutor) -> None:
         self.job, self.options, self.reads, self.threads = job, options, reads, threads
-        self.crew = Crew(1 if job.cost.serial else threads)
+        self.crew = Crew(threads if job.cost.by_cores else 1)
         self.merging = Merging(job, options, resumed, self.crew)
         self.error: BaseException | None = None  # the first
         self._begun = dict[int, tuple[GroupTask, dict[Key, Any], Future[Any] | None]]()
@@ -519,7 +519,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     merging = Merging(job, options, resumed, Crew(1))
     layout, has_row, covered = job.layout, job.has_row or (lambda row: True), merging.prefix.covered
     first = layout.segments[covered][0] if covered < len(layout.segments) else len(layout.groups)
-    threads, alone = 1 if job.cost.serial else local_threads(), job.alone
+    threads, alone = local_threads() if job.cost.by_cores else 1, job.alone
     running: deque[tuple[int, HandedRows, Future[PassState]]] = deque()
 
     def add(group: int, state: PassState) -> None:

@@ -219,18 +219,13 @@ class PassCost:
 
     @property
     def by_cores(self) -> bool:
-        """Whether cores multiply, and not what one thread drives."""
+        """Whether cores multiply, and not what one thread drives, which then folds all groups of a process."""
         return not self.device_bytes
 
     @property
     def speed(self) -> str:
         """The speed of :class:`Resources` at which it multiplies."""
         return ("there_", "")[self.by_cores] + ("double", "single")[self.single]
-
-    @property
-    def serial(self) -> bool:
-        """Whether one thread folds all groups of a process, because it drives what multiplies."""
-        return not self.by_cores
 
     @property
     def single(self) -> bool:

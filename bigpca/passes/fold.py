@@ -188,7 +188,7 @@ class Read(Generic[R_co]):
         def cut(group: int) -> tuple[GroupTask, Inputs]:
             (start, stop), of_group = layout.rows_of(group), layout.groups[group]
             reads = layout.reads[of_group.start : of_group.stop]
-            reader, futures = rows.reader_of(cost, start, stop)
+            reader, futures = rows.reader(start, stop, cost)
             known = "" if rows.order.in_order else stamp(group)  # of rows in order: after they were read
             states = {name: a.for_rows(start, stop).without_shared() for name, a in self.states.items()}
             task = FoldGroup(

@@ -258,7 +258,7 @@ class PanelRead(Read[R_co]):
 
         def cut(group: int) -> tuple[GroupTask, Inputs]:
             panel, members = layout.rows_of(group), layout.groups[group]
-            reader, futures = rows.reader_of(cost, panel[0], layout.n_rows)
+            reader, futures = rows.reader(panel[0], layout.n_rows, cost)
             reads, later = layout.reads[members.start : members.stop], layout.parts_after(group)
             weights = rows.counted.weights
             task = DotGroup(

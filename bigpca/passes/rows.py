@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 import threading
+import uuid
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import TypedDict, Unpack, cast
+from typing import NamedTuple, TypedDict, Unpack, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,9 +26,9 @@ from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import READABLE_BYTES, whole_chunks
 from bigpca.data.grids import Labels
 from bigpca.data.source import Source, of_task
-from bigpca.data.sources import source_of
+from bigpca.data.sources import held_rows, open_source, source_of
 from bigpca.data.sparse import form_of_meta
-from bigpca.data.views import View, array_of, carried, carries_covariates, graph_of, sources_in, view_of, viewed
+from bigpca.data.views import View, array_of, carried, carries_beside, graph_of, sources_in, view_of, viewed
 from bigpca.data.weights import one_weight_each, open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, place_at
 from bigpca.devices import Namespace, namespace, place_name
@@ -38,9 +39,10 @@ from bigpca.engine.planning import Layout, PassCost, Resources
 from bigpca.engine.resources import find_resources
 from bigpca.engine.run import Run
 from bigpca.errors import brief, warn_caller
-from bigpca.forms import DenseForm
+from bigpca.forms import DENSE, DenseForm, Values
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
 from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.readers import (
@@ -74,8 +76,8 @@ COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond wh
 # Of an unknown number of rows, which many fits may read in step, each holding slabs: half of SLAB_ROWS at least.
 OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096
 LEFT_OUT = (
-    "the rows were opened with covariates, which this call does not take out. Open them without: bigpca.open(X). "
-    "Estimators, such as bigpca.PCA and NystromKernelPCA, take them out."
+    "the rows were opened with covariates, weights, labels or groups, which this call does not use. Open them without: "
+    "bigpca.open(X). Estimators, such as bigpca.PCA and NystromKernelPCA, use them."
 )
 SENT_BYTES = 1 << 30  # of rows in memory that workers are sent in each read of the stored rows beside them
 
@@ -88,6 +90,14 @@ class Given(TypedDict, total=False):
     lazy: bool
 
 
+class Arrays(NamedTuple):
+    """Rows as Dask arrays: as they are read, as they were given, and the samples of which they are made."""
+
+    X: da.Array
+    given: da.Array
+    samples: da.Array
+
+
 @dataclass(eq=False)
 class Origin:
     """Where rows come from: X as it was given and as it is read, and what is found out about its stores.
@@ -97,15 +107,11 @@ class Origin:
 
     Attributes
     ----------
-    X : dask.array.Array of shape (n, d)
-        The rows, before any map.
-    given : dask.array.Array
-        The same as it was given: it has the keys of its rows, also where these were counted.
-    samples : dask.array.Array
-        The stored samples that the view makes rows of; X if there is no view.
-    view : View or None
     stored : Source or None
         The source from which samples are read directly; None for graphs.
+    arrays : Arrays or None
+        The rows as Dask arrays; None for rows in memory, of which few calls need one: see :attr:`lazily`.
+    view : View or None
     names : ndarray of shape (d,), or None
         Feature names.
     sample : tuple of int
@@ -114,11 +120,17 @@ class Origin:
         Whether the user gave something that the engine reads, so that results are lazy; False for arrays in memory.
     sides : tuple of Origin
         The origins of rows that stand side by side in X; empty for rows of one origin.
+    pieces : tuple of int
+        The row chunks in which sides are read that are all arrays in memory; empty for others.
     looked : (str, dict)
         Digest of the files, if the present call has opened X, which its first question about them has for an answer;
         and what that look has seen of each file.
     direct : tuple of Source
         The sources of dense sides from which rows are read without a graph: one, and arrays in memory beside it.
+    shape : tuple of int
+        (n, d) of the rows, before any map; n may be NaN.
+    dtype : numpy.dtype
+        Of these.
     form : DenseForm
         What the rows that tasks read do in the way of their kind.
     in_memory : bool
@@ -132,44 +144,59 @@ class Origin:
         Rows that the view makes of a sample.
     labels : Labels or None
         The dimensions and coordinates of a DataArray.
+    search : ColumnSearch or None
+        The reads that found which columns of X have values.
+    brings : bool
+        Whether X was opened with what belongs to its rows, or computed from rows that were.
     """
 
-    X: da.Array
-    given: da.Array
-    samples: da.Array
-    view: View | None
     stored: Source | None
+    arrays: Arrays | None = None
+    view: View | None = None
     names: NDArray[np.object_] | None = None
     sample: tuple[int, ...] = ()
     lazy: bool = True
     sides: tuple[Origin, ...] = ()
+    pieces: tuple[int, ...] = ()
     looked: tuple[str, Seen] = field(default_factory=lambda: ("", {}))
     direct: tuple[Source, ...] = field(init=False)
+    shape: tuple[int, int] = field(init=False)
+    dtype: DType = field(init=False)
     form: DenseForm = field(init=False)
     in_memory: bool = field(init=False)
     widths: tuple[int, ...] = field(init=False)
     owned: bool = field(init=False)
     rows_per_sample: int = field(init=False)
     labels: Labels | None = field(init=False)
+    search: ColumnSearch | None = field(init=False)
+    brings: bool = field(default=False, init=False)
     _digest: str | None = field(default=None, init=False)
     _graph: GraphSource | None = field(default=None, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     def __post_init__(self) -> None:
-        view, self.form = self.view, form_of_meta(self.samples._meta)
+        view, arrays, source = self.view, self.arrays, self.stored
         self.rows_per_sample = 1 if view is None else view.rows_per_sample
-        copied = len(self.samples.chunks[1]) > 1 or (view is not None and view.copies)
-        self.owned = copied or self.stored is not None
-        self.labels = carried(self.given).labels
+        self.owned, self.labels, self.search = source is not None, None, None
+        if arrays is not None:
+            self.shape, self.dtype, self.form = arrays.X.shape, arrays.X.dtype, form_of_meta(arrays.samples._meta)
+            self.owned |= len(arrays.samples.chunks[1]) > 1 or (view is not None and view.copies)
+            self.labels, self.search = carried(arrays.given).labels, carried(arrays.X).search
+            self.brings = carries_beside(arrays.X)
+        elif source is not None:
+            self.shape, self.dtype, self.form = source.shape, source.dtype, source.form
+        else:  # sides, each of which is copied to its place
+            self.shape = self.sides[0].shape[0], sum(side.shape[1] for side in self.sides)
+            self.owned, self.form, self.dtype = True, DENSE, np.result_type(*(side.dtype for side in self.sides))
         self.in_memory, direct = self.stored is not None and self.stored.in_memory, list[Source]()
         self.widths = ()
         if self.sides:
             held = [side for side in self.sides if side.in_memory]
             sent = all(type(getattr(side.stored, "array", None)) is np.ndarray for side in held)
-            size = sum(side.row_bytes for side in held) * self.X.shape[0]
+            size = sum(side.row_bytes for side in held) * self.shape[0]
             self.in_memory = len(held) == len(self.sides) or not sent or size > SENT_BYTES
         for side in self.sides:
-            self.widths += (int(side.X.shape[1]),)
+            self.widths += (int(side.shape[1]),)
             direct += [side.stored] if side.stored is not None and side.view is None and side.form.shifts else []
         self.direct = ()
         if direct and len(direct) == len(self.sides):
@@ -181,7 +208,32 @@ class Origin:
     def of(cls, X: da.Array, **given: Unpack[Given]) -> Origin:
         """Return the origin of the rows of X (n, d), with the view that X carries. Nothing is read."""
         samples, view = view_of(X)
-        return cls(X, X, samples, view, source_of(samples), **given)
+        return cls(source_of(samples), Arrays(X, X, samples), view, **given)
+
+    @cached_property
+    def lazily(self) -> Arrays:
+        """The rows as Dask arrays; one is made of rows in memory when it is first needed."""
+        if self.arrays is not None:
+            return self.arrays
+        held = [cast("Source", side.stored) for side in self.sides or (self,)]
+        parts = [open_source(one, uuid.uuid4().hex, self.pieces or None).astype(self.dtype) for one in held]
+        X = da.concatenate(parts, axis=1) if self.sides else parts[0]
+        return Arrays(X, X, X)
+
+    @property
+    def X(self) -> da.Array:
+        """The rows (n, d) as a Dask array, before any map."""
+        return self.lazily.X
+
+    @property
+    def given(self) -> da.Array:
+        """The same as it was given: it has the keys of its rows, also where these were counted."""
+        return self.lazily.given
+
+    @property
+    def samples(self) -> da.Array:
+        """The stored samples that the view makes rows of; X if there is no view."""
+        return self.lazily.samples
 
     @property
     def label(self) -> str:
@@ -201,8 +253,8 @@ class Origin:
     @cached_property
     def values_per_sample(self) -> float:
         """Stored values of a mean sample; of sparse ones in a graph, what :attr:`looked_at` shows, or all columns."""
-        n, d = map(int, self.samples.shape)
         known = None if self.stored is None else self.stored.stored_values
+        n, d = map(int, self.shape if self.view is None else self.samples.shape)
         rows, values = self.looked_at if known is None else (max(1, n), known)
         return values / rows if rows else float(d)
 
@@ -213,16 +265,19 @@ class Origin:
         They are some of the chunks, if these would be large without zeros: what a graph stores is not known before it
         is computed.
         """
+        if self.stored is not None or self.arrays is None:
+            return 0, 0
         X = self.samples
         largest = max(X.chunks[0], default=0) * int(X.shape[1]) * X.dtype.itemsize
-        unknown = self.stored is None and not self.form.shifts and largest > COUNTED_BYTES
-        return self.graph.stored_values() if unknown else (0, 0)
+        return self.graph.stored_values() if not self.form.shifts and largest > COUNTED_BYTES else (0, 0)
 
     @cached_property
     def row_chunks(self) -> tuple[int, ...]:
         """Native row chunks: the store's for direct arrays, Dask's for general ones and for views."""
         if self.view is not None:
             return self.view.chunks(self.sample_chunks)
+        if self.pieces:
+            return self.pieces
         return tuple(int(c) for c in self.X.chunks[0]) if self.stored is None else self.stored.row_chunks()
 
     @property
@@ -331,8 +386,8 @@ class Origin:
             return [
                 {
                     "source": side.describe(),
-                    "shape": list(map(int, side.X.shape)),
-                    "dtype": np.dtype(side.X.dtype).str,
+                    "shape": list(map(int, side.shape)),
+                    "dtype": side.dtype.str,
                     "row_chunks": digest(side.row_chunks),
                     "view": None if side.view is None else side.view.describe(),
                 }
@@ -430,8 +485,24 @@ class Rows:
         Of the same samples, whose linear effect a fit takes out.
     groups : labels of the rows, as they were given, or None
         The folds of a fit that leaves out each group in turn.
+    y : labels of the rows in their order, labels of batches, or rows of Y; None without
     preprocessing : tuple of RowPreprocessor, or None
         What a new fit applies to each row first; None for what its model says.
+    form : DenseForm
+        What the rows, as they are read, do in the way of their kind.
+    sparse : bool
+        Whether tasks read CSR.
+    n_rows : int
+        Number of rows, NaN until they are counted; of batches whose number of rows is not known, that for which they
+        are laid out.
+    viewed_columns, n_columns : int
+        Number of columns of a row before the maps, and after them.
+    widths : tuple of int
+        Columns of each of several blocks that stand side by side; empty for one, also what a map made of several.
+    fill : ColumnFill or None
+        What replaces missing values; None if nothing does.
+    dtype : numpy.dtype
+        As stored; float64 where missing values are filled by means.
     """
 
     origin: Origin
@@ -442,28 +513,61 @@ class Rows:
     counted: CountedRows = field(default_factory=CountedRows)
     covariates: Rows | None = None
     groups: object = None
+    y: object = None
     preprocessing: tuple[RowPreprocessor, ...] | None = None
+    form: DenseForm = field(init=False)
+    sparse: bool = field(init=False)
+    n_rows: int = field(init=False)
+    viewed_columns: int = field(init=False)
+    n_columns: int = field(init=False)
+    widths: tuple[int, ...] = field(init=False)
+    fill: ColumnFill | None = field(init=False)
+    dtype: DType = field(init=False)
+
+    def __post_init__(self) -> None:
+        origin, steps = self.origin, self.steps
+        n, d = origin.shape
+        width = steps[-1].width if steps else int(d)
+        widths = origin.widths or self.order.widths
+        fill = next((step.f for step in steps if isinstance(step.f, ColumnFill)), None)
+        vars(self).update(
+            form=origin.form,
+            sparse=not origin.form.shifts,
+            n_rows=n if np.isnan(n) else int(n),
+            viewed_columns=int(d),
+            n_columns=width,
+            widths=widths if sum(widths) == width else (),
+            fill=fill,
+            dtype=origin.dtype if fill is None else fill.output_dtype(origin.dtype),
+        )
 
     @classmethod
     def opened(cls, X: da.Array, **given: Unpack[Given]) -> Rows:
         """Return the rows of X (n, d), with the view that X carries. Nothing is read, and n may be unknown."""
         return cls(origin=Origin.of(X, **given))
 
+    @classmethod
+    def held(cls, values: Values, **given: Unpack[Given]) -> Rows:
+        """Return rows of an array or CSR in memory, without a Dask array."""
+        given["lazy"] = False
+        return cls(origin=Origin(held_rows(values), **given))
+
     def shown(self, X: da.Array, **changed: Unpack[Given]) -> Rows:
         """Return the same rows in another array, such as that of another view, as if they were given otherwise."""
         own = self.origin
         kept: Given = {"names": own.names, "sample": own.sample, "lazy": own.lazy}
         origin = Origin.of(X, **(kept | changed))
-        return Rows(origin=origin, seed=self.seed, counted=self.counted, covariates=self.covariates)
+        return replace(self, origin=origin, order=Order(), steps=())
 
     @classmethod
     def of(
         cls, X: da.Array, *, nan_policy: str = "raise", in_process: bool = False, memory_limit: int | str | None = None
     ) -> Rows:
         """Return the rows of X (n, d), ready to be read: :meth:`opened` and :meth:`begun`."""
-        if carries_covariates(X):
+        rows = cls.opened(X)
+        if rows.origin.brings:
             raise TypeError(LEFT_OUT)
-        return cls.opened(X).begun(nan_policy=nan_policy, in_process=in_process, memory_limit=memory_limit)
+        return rows.begun(nan_policy=nan_policy, in_process=in_process, memory_limit=memory_limit)
 
     def begun(
         self, *, nan_policy: str = "raise", in_process: bool = False, memory_limit: int | str | None = None
@@ -481,12 +585,12 @@ class Rows:
         if self.covariates is not None:
             raise TypeError(LEFT_OUT)
         origin, counted = replace(self.origin), False
-        if np.isnan(origin.samples.shape[0]):
+        if np.isnan(origin.shape[0]):
             known = batches_of(origin.samples)
             samples, counted = count_rows(origin.samples) if known is None else known, known is None
             X = samples if origin.view is None else viewed(samples, origin.view)
-            origin = replace(origin, X=X, samples=samples, stored=source_of(samples))
-        if origin.stored is None:
+            origin = replace(origin, arrays=Arrays(X, origin.given, samples), stored=source_of(samples))
+        if origin.stored is None and origin.arrays is not None:
             reject_batches(origin.samples, f"the Dask array {origin.samples.name}")
         batches = origin.stored if isinstance(origin.stored, BatchRows) else None
         if batches is not None:
@@ -508,7 +612,7 @@ class Rows:
             in_process=in_process or batches is not None or origin.in_memory,
             memory_limit=memory_limit,
         )
-        one_weight_each(self.counted.weights, origin.X.shape[0], open_ended=order.open_ended)
+        one_weight_each(self.counted.weights, origin.shape[0], open_ended=order.open_ended)
         return replace(self, origin=origin, order=order, nan_policy=nan_policy)
 
     def mapped(self, *steps: MapStep) -> Rows:
@@ -518,7 +622,7 @@ class Rows:
     def weighted(self, weights: object) -> Rows:
         """Return the same rows with weights (n,), by absolute row number: w equals w repetitions, and 0 absence.
 
-        ``weights`` are as for :func:`bigpca.data.weights.open_weights`; the same rows are returned for None.
+        ``weights`` are as for :func:`bigpca.data.weights.open_weights`.
 
         Raises
         ------
@@ -526,34 +630,17 @@ class Rows:
             If there is not one weight per row, a weight is not a number, negative or not finite, or their sum is
             beyond 1e150.
         """
-        if weights is None:
-            return self
-        given = open_weights(weights, self.origin.given)
+        apart = self.origin.arrays is None and isinstance(weights, np.ndarray)  # neither has keys
+        given = open_weights(weights, None if apart else self.origin.given)
         weight_sum(given)
         present = None if given.all() else given > 0
-        one_weight_each(given, self.X.shape[0], open_ended=self.order.open_ended)
+        one_weight_each(given, self.origin.shape[0], open_ended=self.order.open_ended)
         return replace(self, counted=CountedRows(given, present))
 
     @property
     def X(self) -> da.Array:
         """The rows as a Dask array (n, d), before the maps."""
         return self.origin.X
-
-    @property
-    def sparse(self) -> bool:
-        """Whether tasks read CSR."""
-        return not self.form.shifts
-
-    @property
-    def form(self) -> DenseForm:
-        """What the rows, as they are read, do in the way of their kind."""
-        return self.origin.form
-
-    @property
-    def widths(self) -> tuple[int, ...]:
-        """Columns of each of several blocks that stand side by side; empty for one, also what a map made of several."""
-        found = self.origin.widths or self.order.widths
-        return found if sum(found) == self.n_columns else ()
 
     @property
     def source(self) -> Source | None:
@@ -571,11 +658,6 @@ class Rows:
     def in_memory(self) -> bool:
         """Whether the rows are an array of this process, analysed as it is."""
         return self.source is not None and self.source.in_memory
-
-    @property
-    def n_rows(self) -> int:
-        """Number of rows; of batches whose number of rows is not known, that for which they are laid out."""
-        return int(self.X.shape[0])
 
     @property
     def rows_read(self) -> int:
@@ -598,27 +680,6 @@ class Rows:
         return float(self.n_rows) if weights is None else float(weights.sum())
 
     @property
-    def n_columns(self) -> int:
-        """Number of columns, after the maps."""
-        return self.steps[-1].width if self.steps else self.viewed_columns
-
-    @property
-    def viewed_columns(self) -> int:
-        """Number of columns of a row before the maps."""
-        return int(self.X.shape[1])
-
-    @property
-    def dtype(self) -> DType:
-        """Stored dtype; float64 where missing values are filled by means."""
-        dtype = np.dtype(self.X.dtype)
-        return dtype if self.fill is None else self.fill.output_dtype(dtype)
-
-    @property
-    def fill(self) -> ColumnFill | None:
-        """What replaces missing values; None if nothing does."""
-        return next((step.f for step in self.steps if isinstance(step.f, ColumnFill)), None)
-
-    @property
     def with_gaps(self) -> bool:
         """Whether NaN stay in the rows that states get."""
         return self.fill is not None and self.fill.leaves
@@ -637,7 +698,7 @@ class Rows:
     def roundings(self) -> tuple[float, ...]:
         """Relative rounding of the stored values of each side, as a standard deviation: eps / sqrt(12) of short floats,
         and otherwise float64's eps, to which rows are centred."""
-        dtypes = [np.dtype(side.X.dtype) for side in self.origin.sides] or [self.dtype] * max(1, len(self.widths))
+        dtypes = [side.dtype for side in self.origin.sides] or [self.dtype] * max(1, len(self.widths))
         finer, short = float(np.finfo(np.float64).eps), np.sqrt(12)
         return tuple(
             float(np.finfo(one).eps) / short if one.kind == "f" and one.itemsize < 8 else finer
@@ -679,12 +740,16 @@ class Rows:
         solver = HOST if self.sparse else self.solver
         return solver, place_of(self).partition(":")[0] == solver.library
 
-    def reader(self, start: int, stop: int, *, there: bool = False, owned: bool = True) -> tuple[Reader, Inputs]:
+    def reader(
+        self, start: int, stop: int, cost: PassCost | None = None, *, there: bool = False
+    ) -> tuple[Reader, Inputs]:
         """Return a reader of rows ``start:stop`` of the view, and the futures its task must be given.
 
-        Rows on a device stay there if ``there``; else they are copied to the host's memory. Rows in memory are copied,
-        if the task may change them (``owned``).
+        Rows on a device stay there if ``there``, or as the pass of ``cost`` has them; else they are copied to the
+        host's memory. Rows in memory are copied, unless they are multiplied elsewhere, and so never changed.
         """
+        owned = cost is None or cost.by_cores or bool(self.steps)
+        there = there if cost is None else cost.there
         origin, view = self.origin, self.origin.view
         first, last = (start, stop) if view is None else view.samples(start, stop)
         reader: Reader
@@ -693,7 +758,7 @@ class Rows:
             reader = DirectReader(of_task(origin.stored, first, last), owned or view is not None, there)
         elif origin.direct:
             readers = tuple([DirectReader.of_rows(source, first, last) for source in origin.direct])
-            reader = SidesReader(readers, origin.samples.dtype, origin.label)
+            reader = SidesReader(readers, origin.dtype, origin.label)
         else:
             cut = origin.graph.cut(first, last)
             reader, futures = replace(cut.reader, there=there), cut.futures
@@ -702,10 +767,6 @@ class Rows:
             present = self.counted.part(start, stop).present if view.absent else None
             reader = ViewReader(reader, view, ends[(ends > first) & (ends < last)], present, start)
         return reader, futures
-
-    def reader_of(self, cost: PassCost, start: int, stop: int) -> tuple[Reader, Inputs]:
-        """Return the :meth:`reader` of a pass; what multiplies rows elsewhere changes none of those in memory."""
-        return self.reader(start, stop, there=cost.there, owned=not cost.serial or bool(self.steps))
 
     @property
     def identity(self) -> dict[str, object]:
@@ -777,12 +838,12 @@ class Prices:
         if rows := origin.looked_at[0]:
             share, size = rows / max(1, int(origin.samples.shape[0])), int(rows * origin.sample_bytes)
             counted = (*counted, PassCost(name="stored values", reads=share, bytes_read=size))
-        search = carried(origin.X).search  # of columns that have values
+        search = origin.search
         return counted if search is None else (*counted, *search.costs)
 
     def read_bytes(self, rows: int) -> int:
         """Return the bytes of ``rows`` rows as they are read, before the maps."""
-        return math.ceil(rows * self.row_bytes(np.dtype(self.rows.X.dtype)))
+        return math.ceil(rows * self.row_bytes(self.rows.origin.dtype))
 
     def row_bytes(self, dtype: DType) -> float:
         """Bytes of a row of the view in a dtype: its columns, or the stored values of the densest sparse rows."""
@@ -821,10 +882,10 @@ def filled(rows: Rows) -> Rows:
 def place_of(rows: Rows) -> str:
     """Return the name of the device of rows that are analysed as they come from it; empty for all others."""
     origin = rows.origin
-    if origin.view or rows.steps or origin.sides:
-        return ""
     batches = rows.order.batches
-    return place_name(origin.samples._meta if batches is None else batches.stream.first_array)
+    if origin.view or rows.steps or origin.sides or origin.arrays is None:
+        return ""
+    return place_name(origin.arrays.samples._meta if batches is None else batches.stream.first_array)
 
 
 def may_have_keys(origin: Origin) -> bool:
@@ -872,7 +933,7 @@ def keys_bytes(origin: Origin) -> int:
         return 0
     from bigpca.data.keys import KEY_BYTES  # imports all formats of labels
 
-    n = int(origin.X.shape[0])
+    n = int(origin.shape[0])
     chosen = 0 if n == sum(counts) else 16 * n
     return 8 * sum(counts) + chosen + KEY_BYTES * min(KEYS_PER_CHUNK, max(counts))
 
@@ -887,7 +948,7 @@ def warn_repeats(origin: Origin) -> None:
 
     if count := repeats(origin.given):
         warn_caller(
-            f"{count:,} of {int(origin.X.shape[0]):,} rows have the key of an earlier row. {REPEATED}", UserWarning
+            f"{count:,} of {int(origin.shape[0]):,} rows have the key of an earlier row. {REPEATED}", UserWarning
         )
 
 

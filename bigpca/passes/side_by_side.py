@@ -11,11 +11,12 @@ import numpy as np
 import bigpca.dask_array as da
 from bigpca.arrays import Integers
 from bigpca.data.batches import blocks_in_batches, reject_batches
-from bigpca.data.sources import open_in_memory, open_source
+from bigpca.data.sources import open_source
 from bigpca.data.sparse import beside
 from bigpca.data.views import array_of, carried, graph_of
 from bigpca.engine.layout import coalesce
 from bigpca.errors import NonFiniteError
+from bigpca.forms import DENSE
 from bigpca.passes.rows import LEFT_OUT, Order, Origin, Rows
 
 PIECE_BYTES = 1 << 20  # of small stored chunks that are read together, of rows beside others
@@ -30,7 +31,9 @@ def beside_covariates(rows: Rows) -> Rows:
     if rows.covariates is None:
         return rows
     both = side_by_side([replace(rows, covariates=None), rows.covariates], "XZ")
-    return replace(both, origin=replace(both.origin, given=rows.origin.given))
+    if both.origin.arrays is None:
+        return both
+    return replace(both, origin=replace(both.origin, arrays=both.origin.lazily._replace(given=rows.origin.given)))
 
 
 def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
@@ -50,19 +53,26 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     ValueError
         For other numbers of rows, and for keys that differ, or that come in another order.
     TypeError
-        For rows in batches beside others, and for rows with covariates, which are a side of their own.
+        For rows in batches beside others, for rows with covariates, which are a side of their own, and for what
+        belongs to the rows of another side than the first.
     """
     together = " and ".join(names)
     for name, side in zip(names, sides, strict=True):
-        if side.covariates is not None:
+        if side.covariates is not None or (side.origin.brings and side is not sides[0]):
             raise TypeError(LEFT_OUT)
-        reject_batches(side.X, name, BESIDE.format(together))
-    sides = [side.begun() if np.isnan(side.X.shape[0]) else side for side in sides]
+        if side.origin.arrays is not None:
+            reject_batches(side.X, name, BESIDE.format(together))
+    sides = [side.begun() if np.isnan(side.origin.shape[0]) else side for side in sides]
     check_paired(sides, names)
-    arrays = [side.X for side in sides]
     # Chunks are those of the side with the longest rows. Chunks of others that end within them are held, and decoded
     # once for each group that they belong to.
     lead = max(range(len(sides)), key=lambda i: sides[i].origin.row_bytes)
+    each, longest = tuple(side.origin for side in sides), sides[lead].origin
+    if all(one.arrays is None and one.form is DENSE for one in each) and longest.stored is not None:
+        pieces = coalesce(longest.stored.row_chunks(), longest.row_bytes, PIECE_BYTES)
+        origin = Origin(None, lazy=False, sides=each, pieces=pieces)
+        return Rows(origin=origin, order=Order(titles=tuple(names)), counted=sides[0].counted, seed=sides[0].seed)
+    arrays = [side.X for side in sides]
     arrays[lead] = _in_pieces(sides[lead].origin, arrays[lead])
     arrays = [
         array if i == lead else _in_pieces(side.origin, array, arrays[lead].chunks[0])
@@ -74,7 +84,7 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     whole = da.concatenate([array.astype(dtype) for array in cut], axis=1)
     joined = array_of(graph_of(whole), whole.name, whole.chunks, form.meta(dtype))
     lazy = any(side.origin.lazy for side in sides)
-    origin = replace(Origin.of(joined, lazy=lazy), sides=tuple(side.origin for side in sides))
+    origin = replace(Origin.of(joined, lazy=lazy), sides=each)
     return Rows(origin=origin, order=Order(titles=tuple(names)), counted=sides[0].counted, seed=sides[0].seed)
 
 
@@ -83,7 +93,9 @@ def rows_at(places: Integers | None, *parts: Rows) -> Rows:
     held = [one for part in parts if type(one := getattr(part.source, "array", None)) is np.ndarray]
     if len(held) == len(parts):  # which are known again by their values
         values = np.concatenate(held)
-        return parts[0].shown(open_in_memory(values if places is None else values[places]))
+        return Rows.held(
+            values if places is None else values[places], names=parts[0].origin.names, sample=parts[0].origin.sample
+        )
     whole, steps = da.concatenate([part.begun().X for part in parts]), np.diff([] if places is None else places)
     if places is not None and len(steps) and (steps == steps[0]).all() and steps[0] > 0:
         return parts[0].shown(whole[places[0] : places[-1] + 1 : steps[0]])  # which Dask cuts, without a shuffle
@@ -102,7 +114,7 @@ def check_paired(sides: Sequence[Rows], names: Sequence[str]) -> None:
     from bigpca.data.keys import keys_listed, keys_of_rows, label_places
     from bigpca.data.label_files import fewer
 
-    counts = [side.X.shape[0] for side in sides]
+    counts = [side.origin.shape[0] for side in sides]
     if np.isnan(counts).any():
         return
     n = int(counts[0])
@@ -113,8 +125,10 @@ def check_paired(sides: Sequence[Rows], names: Sequence[str]) -> None:
                 f"{names[0]}. Give one row of {name} for each row of {names[0]}, in the same order."
                 f"{fewer(side.origin.label, count, n)}{fewer(sides[0].origin.label, n, count)}"
             )
+        if side.origin.arrays is None:  # an array
+            continue
         known = carried(side.origin.given)
-        if side.origin.in_memory and known.index is known.labels is None:  # an array
+        if side.origin.in_memory and known.index is known.labels is None:
             continue
         others = keys_of_rows(side.origin.given)
         if (second := others.of_rows) is None:  # by position

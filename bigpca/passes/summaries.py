@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, Integers, Vector, working_dtype
-from bigpca.data.views import carried
 from bigpca.engine.events import ProgressArgument, resolve_progress
 from bigpca.engine.jobs import PassState
 from bigpca.engine.planning import SolveCost, plan_of
@@ -95,7 +94,7 @@ def filling(rows: Rows) -> tuple[Read[Folded[ObservedColumns]], ...]:
 
     Nothing if no values are filled, or if the search of columns finds the means.
     """
-    known = rows.fill is None or carried(rows.X).search is not None
+    known = rows.fill is None or rows.origin.search is not None
     return () if known else (observing(rows, "means of the observed values"),)
 
 
@@ -112,7 +111,7 @@ def find_fill(run: Run, rows: Rows) -> None:
     ApproximationWarning
         With the share of the missing entries, if there are any.
     """
-    search = carried(rows.X).search
+    search = rows.origin.search
     found = None if search is None else search.found
     for read in filling(rows):
         found = read(run).state

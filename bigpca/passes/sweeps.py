@@ -304,7 +304,7 @@ class Sweep(Read[R_co]):
 
         def cut(group: int) -> tuple[GroupTask, Inputs]:
             panel = layout.reads[group]
-            reader, futures, reads = *rows.reader_of(cost, panel[0], n), layout.clipped(panel[0], n)
+            reader, futures, reads = *rows.reader(panel[0], n, cost), layout.clipped(panel[0], n)
             task = KernelGroup(
                 index=group, reader=reader, reads=reads, slab_rows=tile, stamp=stamp(group), panel=panel,
                 dtype=cost.dtype, template=bare, device=cost.device, stream_rows=stream,

@@ -288,7 +288,7 @@ def standard_errors(
             f"scale = {model.scale!r} is learned from the rows, so it varies between samples too. This is covered only "
             "for scale=True with center=True. Fit with these, or with fixed divisors: scale=model.scale_."
         )
-    rows = rows_like(model, X, sample_weight, memory_limit=memory_limit)
+    rows = rows_like(model, X, sample_weight=sample_weight, memory_limit=memory_limit)
     unit = 2.0 ** np.floor(np.log2(model.total_variance_)) if model.total_variance_ > 0 and not learned else 1.0
     k, step = model.n_components_, SquaredScores(model.mean_, model.components_, model.scale_, float(unit)).step
     template: Moments | ColumnMoments = Moments(k + 1)
@@ -776,7 +776,7 @@ def extremes(
         limit = None if model is None else setting(model, "memory_limit")
         read = mapped = Rows.of(opened, nan_policy="omit", memory_limit=limit)
     else:
-        read = rows_like(model, X)
+        read = rows_like(model, X, use="map")
         k = model._result.width
         mapped = read.mapped(MapStep(model._row_map(), k, 2 * read.n_columns * k))
     ends = read_ends(mapped, n, progress=progress).ends

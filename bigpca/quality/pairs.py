@@ -32,7 +32,7 @@ from bigpca.estimators.pairs.model import open_pair
 from bigpca.estimators.shared.folds import jackknife, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side
-from bigpca.estimators.shared.opening import read_once
+from bigpca.estimators.shared.opening import given_beside, read_once
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
@@ -408,7 +408,9 @@ def compare_layers(
 
 
 def _pair(X: Any, Y: Any, owner: str, weights: Any, nan_policy: str, memory_limit: int | str | None) -> Rows:
-    rows = open_rows(X, owner).weighted(weights)
+    rows = open_rows(X, owner)
+    weights = given_beside(rows, "sample_weight", weights)
+    rows = rows if weights is None else rows.weighted(weights)
     if rows.covariates is not None:
         raise TypeError(LEFT_OUT)
     joined = open_pair(rows, Y, owner)

@@ -231,6 +231,15 @@ def assert_same_scores(found: Any, expected: Any, tolerance: float = 1e-6) -> No
     np.testing.assert_allclose(found, expected, rtol=0, atol=tolerance * np.abs(expected).max())
 
 
+@pytest.mark.parametrize("name", [name for name in READING if "labels" in CASES[name].make()._traits.accepts])
+def test_labels_that_rows_were_opened_with_are_those_of_a_fit(name: str) -> None:
+    make, y = CASES[name]
+    rows = da.from_array(X, chunks=(CHUNK, D))
+    given, brought = make().fit(rows, y), make().fit(bp.open(rows, labels=y))
+    assert given.plan_.passes == make().plan(bp.open(rows, labels=y)).passes
+    assert_same_scores(brought.transform(bp.open(rows, labels=y)), given.transform(rows), 0)
+
+
 @every
 def test_a_class_that_extends_an_estimator_fits_as_that(name: str) -> None:
     model = known(name)

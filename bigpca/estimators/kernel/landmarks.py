@@ -719,7 +719,9 @@ class FeaturesFit(KernelFit):
             keep_state_bytes=0, **{one.name: getattr(settings, one.name) for one in fields(IterationSettings)}
         )
         own = rows.order
-        made = Rows.of(mapped, nan_policy=rows.nan_policy, in_process=own.in_process, memory_limit=own.memory_limit)
+        made = Rows.opened(mapped).begun(
+            nan_policy=rows.nan_policy, in_process=own.in_process, memory_limit=own.memory_limit
+        )
         return [cls(made, settings, rows, plan_fit(made, pca, "auto"))]
 
     @classmethod

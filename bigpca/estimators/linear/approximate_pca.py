@@ -479,7 +479,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         return SketchSettings(fit, sketch, self.approximation)
 
     def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[PCAResult]:
-        n, d = rows.X.shape
+        n, d = rows.origin.shape
         if like is not None:
             reject_undecided(self.n_components, variances=False)
         check_n_components(self.n_components, None if np.isnan(n) or like is not None else n, d)

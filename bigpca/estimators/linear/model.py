@@ -19,7 +19,6 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Array, Input, Integers, Matrix, Path, Vector
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Provenance
-from bigpca.data.sources import open_in_memory
 from bigpca.data.views import View
 from bigpca.engine.driver import solving
 from bigpca.errors import Shown, component_columns, positive_integer
@@ -47,13 +46,12 @@ from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import fit_seed
 from bigpca.estimators.shared.folds import held_folds
-from bigpca.estimators.shared.growing import Grows, MoreRows, check_same_steps, read_more, required, solve_later
+from bigpca.estimators.shared.growing import Grows, check_same_steps, read_more, required, solve_later
 from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, check_features, check_filling, in_memory, is_lazy
 from bigpca.estimators.shared.opening import (
+    opened,
     preprocessors_of,
     rows_of_fit,
-    with_covariates,
-    without_absent_columns,
 )
 from bigpca.estimators.shared.outputs import Destination, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.results import KeptRows
@@ -168,26 +166,24 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
             return of_all_rows("partial_fit", self.nan_policy)
         return self._unsummed("partial_fit")
 
-    def _first(self, more: MoreRows) -> Self:
-        opened = without_absent_columns(self, self._open(more.X).weighted(more.weights), progress=more.progress)
-        rows: Rows = with_covariates(self, opened, more.covariates)
-        maps = (*preprocessors_of(self), *self._learns(rows))
-        opened = replace(rows, seed=fit_seed(self), groups=more.groups, preprocessing=maps)
-        kept, made, solver = read_more(self, opened, more.y, KeptRows(None, 0, ()), more.progress)
-        self._remember(opened)
+    def _first(self, X: Unchecked, y: Unchecked, **beside: Unchecked) -> Self:
+        first: Rows = opened(self, X, y, **beside, use="first")
+        maps = (*preprocessors_of(self), *self._learns(first))
+        rows = replace(first, seed=fit_seed(self), preprocessing=maps)
+        kept, made, solver = read_more(self, rows, KeptRows(None, 0, ()), beside["progress"])
+        self._remember(rows)
         self.solver_ = solver
         solve_later(self, kept)
         self._provenance = made
         return self
 
-    def _more(self, kept: KeptRows, more: MoreRows) -> tuple[KeptRows, Provenance]:
+    def _more(self, kept: KeptRows, X: Unchecked, y: Unchecked, **beside: Unchecked) -> tuple[KeptRows, Provenance]:
         # Small batches in memory wait as rows: one product of many rows is faster than many of few.
-        beside = (more.progress, more.weights, more.covariates, more.groups)
         rows, most = None, apart_bytes(kept.state)
-        if all(one is None for one in beside):
-            rows = small_batch(self, more.X, most)
+        if all(one is None for one in beside.values()):
+            rows = small_batch(self, X, most)
         if rows is None:
-            return super()._more(kept, more)
+            return super()._more(kept, X, y, **beside)
         kept = replace(kept, apart=(*kept.apart, rows))
         if sum(batch.nbytes for batch in kept.apart) > most:
             kept = replace(kept, state=with_apart(self, kept.state, kept.apart), apart=())
@@ -383,8 +379,8 @@ def with_apart(model: LinearModel[State], state: State, apart: tuple[Array, ...]
     """Return statistics including the rows that were kept apart."""
     for dtype in sorted({batch.dtype for batch in apart}, key=str):
         rows = np.concatenate([batch for batch in apart if batch.dtype == dtype])
-        held = Rows.opened(open_in_memory(rows), lazy=False)
-        state = state.merge(read_more(model, held, None, KeptRows(state, 0, ()))[0].state)
+        held = Rows.held(rows)
+        state = state.merge(read_more(model, held, KeptRows(state, 0, ()))[0].state)
     return state
 
 

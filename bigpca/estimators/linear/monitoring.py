@@ -299,7 +299,7 @@ class RowStatistics(Density[PCAResult]):
         n = positive_integer("n", n)
         check_choice("of", of, STATISTICS)
         f = statistics_map(self, (of,))
-        rows = rows_like(self, X)
+        rows = rows_like(self, X, use="map")
         step = MapStep(f, 1, 4 * self.n_features_in_ * self.n_components_)
         ends = read_ends(rows.mapped(step), n, progress=progress).ends
         keys = keys_of(rows)
@@ -427,7 +427,7 @@ def typical_values(model: RowStatistics, X: Unchecked, name: str) -> Vector:
             "X is missing: an empirical limit is a quantile of the statistics of typical rows. Give rows, or "
             "choose a limit from theory."
         )
-    rows, flops = rows_like(model, X), 4 * model.n_features_in_ * model.n_components_
+    rows, flops = rows_like(model, X, use="map"), 4 * model.n_features_in_ * model.n_components_
     kept = RowSample(1, PLANNED_ROWS if rows.order.open_ended else rows.n_rows, 8.0)
     return np.concatenate(read_mapped(rows, statistics_map(model, (name,)), kept, name, flops=flops).rows())[:, 0]
 

@@ -201,7 +201,7 @@ class PCA(LinearModel[Moments]):
     def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[PCAResult]:
         from bigpca.estimators.linear.choosing import plan_fit  # all solvers: only a fit loads them
 
-        n, d = rows.X.shape
+        n, d = rows.origin.shape
         check_n_components(self.n_components, None if np.isnan(n) or like is not None else n, d)
         if like is not None:
             return _moments_fit(self, rows, like)

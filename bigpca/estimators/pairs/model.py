@@ -37,12 +37,12 @@ from bigpca.estimators.shared.growing import check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, settle_non_finite
 from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
 from bigpca.estimators.shared.opening import (
-    covariates_like,
     fitted_preprocessors,
-    open_like,
+    opened,
     policies,
     read_once,
     reject_groups,
+    with_covariates,
     without_absent_columns,
 )
 from bigpca.estimators.shared.outputs import (
@@ -58,7 +58,7 @@ from bigpca.parameters import SWITCH
 from bigpca.passes.accumulators.base import Accumulator, column_scale
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
-from bigpca.passes.reading.blocks import PRECISE, CountedRows
+from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.reading.row_maps import (
     EachSide,
     Float64Map,
@@ -95,7 +95,7 @@ def open_pair(rows: Rows, Y: Unchecked, owner: str) -> Rows:
         If there is no Y, for batches of a different number of arrays, and as
         :func:`bigpca.passes.side_by_side.side_by_side`.
     """
-    if Y is None and has_batches(rows.X):
+    if Y is None and rows.origin.arrays is not None and has_batches(rows.X):
         joined = blocks_of_batches(rows)
         if joined is not None and len(joined.widths) != 2:
             raise ValueError(f"the batches have {len(joined.widths)} blocks; pairs (X, Y) were expected.")
@@ -518,8 +518,8 @@ class PairModel(SumsModel[PairResult]):
         n_folds = self._folds
         if n_folds is None:
             state: Accumulator = Moments(d)
-            if rows is not None:
-                reject_groups(self, rows.groups)
+            if rows is not None and rows.groups is not None:
+                reject_groups(self)
         else:
             offset = like.n_rows if isinstance(like, FoldStates) else 0
             state = FoldStates(Moments(d), n_folds, offset=offset)
@@ -546,23 +546,13 @@ class PairModel(SumsModel[PairResult]):
             joined = joined.mapped(MapStep(EachSide(each, joined.widths), d, FLOPS_PER_VALUE * d))
         return joined
 
-    def _opened_targets(
-        self, y: Unchecked, counted: CountedRows, *, read: bool = True, progress: ProgressArgument = None
-    ) -> Unchecked:
-        """Return the rows of Y opened, without the columns that have no values in rows that count."""
-        if y is None:
-            return y
-        side = open_side(y, type(self).__name__)
+    def _targets(self, rows: Rows, y: Unchecked, use: str, progress: ProgressArgument) -> Unchecked:
+        """Return the rows of Y opened: in a new fit without the columns that have no values in rows that count."""
+        if y is None or use == "more":
+            return y if y is None else self._side_like(y)
+        side, counted = open_side(y, type(self).__name__), rows.counted
         paired = counted.weights is not None and len(counted.weights) == side.n_rows
-        return without_absent_columns(self, side, counted if paired else None, read=read, progress=progress)
-
-    def _joined_like(self, X: Unchecked, y: Unchecked, weights: Unchecked, covariates: Unchecked) -> Rows:
-        """Return new rows of both sides as those of the fit."""
-        check_same_steps(self)
-        y = y if y is None else self._side_like(y)
-        joined = self._rows(open_like(self, X, covariates).weighted(weights), y)
-        self._check_targets(joined.widths[1])
-        return joined
+        return without_absent_columns(self, side, counted if paired else None, read=use != "plan", progress=progress)
 
     def _check(self, widths: tuple[int, ...]) -> None:
         if len(widths) > 2 and not self._centred:
@@ -582,7 +572,7 @@ class PairModel(SumsModel[PairResult]):
     def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> SumsFit[PairResult]:
         if like is None:
             return super()._fit(rows, y)
-        fit = super()._fit(rows, None if y is None else self._side_like(y), like)
+        fit = super()._fit(rows, y, like)
         self._check_targets(fit.rows.widths[1])
         return fit
 
@@ -712,7 +702,7 @@ class SideScores(PairModel, Inverts):
     _axes: ClassVar[str]
 
     def _scores_of_y(self, X: Input, Y: Input, covariates: Input | None) -> Lazy:
-        rows = open_like(self, X, covariates)
+        rows = opened(self, X, covariates=covariates, use="map")
         check_paired([rows, self._side_like(Y)], "XY")
         return self.transform_y(Y, covariates=rows.covariates)  # type: ignore[arg-type]
 
@@ -740,7 +730,7 @@ class SideScores(PairModel, Inverts):
         to, of_targets = Destination(out, overwrite, what="scores of Y"), self._projection("y")
         maps, known = self._maps_of_sides()[1], self._result.regression
         maps = maps if known is None else (*maps, known.residuals(slice(self.n_features_in_, None)))
-        rows = covariates_like(self, rows, covariates)
+        rows = with_covariates(self, rows, covariates, like=True)
         scores = mapped_after(maps, self, rows, of_targets, len(of_targets.components), to)
         labels = rows.origin.labels if is_labelled(X) else None
         return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
@@ -834,7 +824,7 @@ class Predicts(PairModel):
         """
         check_is_fitted(self)
         to, grid = Destination(out, overwrite, what="predictions"), self._result.targets.grid
-        rows = open_like(self, X, covariates)
+        rows = opened(self, X, covariates=covariates, use="map")
         width = self.n_targets_ if grid is None else grid.width
         found = mapped_after(fitted_preprocessors(self), self, rows, self._prediction(grid), width, to)
         if self._result.targets.single and out is None:
@@ -871,7 +861,10 @@ class Predicts(PairModel):
             exactly.
         """
         check_is_fitted(self)
-        joined = self._joined_like(X, y, sample_weight, covariates)
+        check_same_steps(self)
+        rows = opened(self, X, y, sample_weight=sample_weight, covariates=covariates, use="more")
+        joined = self._rows(rows, rows.y)
+        self._check_targets(joined.widths[1])
         (p, q), f = joined.widths[:2], self._prediction()
         # Columns of y - prediction, and of y, about its mean of the fit: sums of their squares cancel no digits.
         M, own = np.zeros((2 * q, sum(joined.widths))), slice(p, p + q)

@@ -6,7 +6,6 @@ waits in the place of the result until it is needed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import ClassVar, Self, TypeVar
 
 import numpy as np
@@ -19,7 +18,7 @@ from bigpca.engine.events import ProgressArgument
 from bigpca.errors import format_bytes
 from bigpca.estimators.shared.fit import called, execute, unfitted
 from bigpca.estimators.shared.inputs import Unchecked, check_parameters, summed
-from bigpca.estimators.shared.opening import open_like, planned_fit, record_rows, set_known
+from bigpca.estimators.shared.opening import opened, record_rows, set_known
 from bigpca.estimators.shared.results import Result, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.rows import Rows
@@ -27,28 +26,6 @@ from bigpca.records import check_shapes
 from bigpca.settings import setting
 
 Model = TypeVar("Model", bound=BaseEstimator)
-
-
-@dataclass(frozen=True)
-class MoreRows:
-    """What ``partial_fit`` was given.
-
-    Attributes
-    ----------
-    X, y, weights, covariates, groups : as for ``fit``
-    progress : ProgressArgument
-    """
-
-    X: Unchecked
-    y: Unchecked
-    weights: Unchecked
-    covariates: Unchecked
-    groups: Unchecked
-    progress: ProgressArgument
-
-    def opened(self, model: BaseEstimator) -> Rows:
-        """Return the rows as those of the fit, with what belongs to them."""
-        return replace(open_like(model, self.X, self.covariates).weighted(self.weights), groups=self.groups)
 
 
 def grows(model: BaseEstimator) -> bool:
@@ -137,10 +114,10 @@ def solve_later(model: Unchecked, kept: Unchecked) -> None:
 
 
 def read_more(
-    model: BaseEstimator, rows: Rows, y: Unchecked, like: Unchecked, progress: ProgressArgument = None
+    model: BaseEstimator, rows: Rows, like: Unchecked, progress: ProgressArgument = None
 ) -> tuple[Unchecked, Provenance, str]:
     """Return the statistics of rows to be added to those of ``like``, the record of their read, and its solver."""
-    fit: Unchecked = planned_fit(model, rows, y, like=like)
+    fit: Unchecked = model._fit(rows, rows.y, like=like)
     beside = ", Y" if fit.rows.widths else ", y" if "labels" in model._traits.accepts else ""
     call = f"{called(model)}.partial_fit(X{beside})"
     return *execute(model, fit, fit.read, call, progress=progress, adds=True), fit.solver
@@ -222,12 +199,12 @@ class Grows(BaseEstimator):
         """
         if classes is not None:
             check_among(self, y, classes)
-        more = MoreRows(X, y, sample_weight, covariates, groups, progress)
+        beside = {"sample_weight": sample_weight, "covariates": covariates, "groups": groups, "progress": progress}
         if "_found" not in vars(self):
-            return self._first(more)
+            return self._first(X, y, **beside)
         check_parameters(self)
         check_same_steps(self)
-        kept, made = self._more(required(self, "partial_fit"), more)
+        kept, made = self._more(required(self, "partial_fit"), X, y, **beside)
         solve_later(self, kept)
         record_rows(self, made)
         return self
@@ -246,15 +223,15 @@ class Grows(BaseEstimator):
         """Columns of the sums of a fitted model."""
         return self.n_features_in_
 
-    def _more(self, kept: Unchecked, more: MoreRows) -> tuple[Unchecked, Provenance]:
+    def _more(self, kept: Unchecked, X: Unchecked, y: Unchecked, **beside: Unchecked) -> tuple[Unchecked, Provenance]:
         """Read more rows, and return the statistics of all, and the record of the read."""
-        read, made, _ = read_more(self, more.opened(self), more.y, kept, more.progress)
+        rows = opened(self, X, y, **beside, use="more")
+        read, made, _ = read_more(self, rows, kept, beside["progress"])
         return kept.merge(read), made
 
-    def _first(self, more: MoreRows) -> Self:
+    def _first(self, X: Unchecked, y: Unchecked, **beside: Unchecked) -> Self:
         """Fit the first rows."""
-        beside = {"covariates": more.covariates, "groups": more.groups, "progress": more.progress}
-        return self.fit(more.X, more.y, sample_weight=more.weights, **beside)  # type: ignore[no-any-return]
+        return self.fit(X, y, **beside)  # type: ignore[no-any-return]
 
 
 def check_among(model: Grows, y: Unchecked, classes: Unchecked) -> None:

@@ -28,6 +28,7 @@ from bigpca.data.checks import check_dtype, row_width
 from bigpca.data.containers import (
     check_columns,
     embeddings,
+    is_cells,
     is_dask_frame,
     is_dataset,
     is_hdf5_dataset,
@@ -45,9 +46,9 @@ from bigpca.data.grids import COMPONENT, FEATURE, Grid, Labels, feature_names, i
 from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
-from bigpca.data.sources import open_in_memory, open_samples
+from bigpca.data.sources import open_graph, open_samples
 from bigpca.data.sparse import as_csr, is_csr, is_sliced, is_sparse
-from bigpca.data.views import View, carried, carries_covariates, viewed, with_index
+from bigpca.data.views import View, carried, viewed, with_index
 from bigpca.devices import looked_at
 from bigpca.engine.interfaces import noting
 from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
@@ -60,7 +61,7 @@ from bigpca.passes.residuals import Residuals
 from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.side_by_side import check_paired, rows_at
 from bigpca.solvers.scaling import Whitening
-from bigpca.storage.files import Seen, digest, one_look
+from bigpca.storage.files import Look, digest, one_look
 
 log = logging.getLogger("bigpca")
 GENOTYPES = ("bed", "pgen")  # formats
@@ -71,13 +72,13 @@ Lazy: TypeAlias = "NDArray[Any] | da.Array"  # an array in memory, or a Dask arr
 
 def is_lazy(X: Unchecked) -> bool:
     """Whether the engine reads X (Dask, Zarr, xarray, HDF5, paths, memory maps); False for an array in memory."""
-    if type(X) is np.ndarray or is_sliced(X):  # what is asked below concerns other containers
+    if type(X) is np.ndarray:  # what is asked below concerns other containers, and imports their libraries
         return False
+    if isinstance(X, da.Array) or is_sliced(X):
+        return isinstance(X, da.Array)
     stores = (is_zarr_array, is_zarr_group, is_zarr_store, is_hdf5_dataset, is_stored_sparse)
     known = (is_labelled, is_dask_frame, is_dataset, is_place, *stores)
-    return (
-        isinstance(X, (da.Array, str, os.PathLike, np.memmap)) or is_path_list(X) or any(is_one(X) for is_one in known)
-    )
+    return isinstance(X, (str, os.PathLike, np.memmap)) or is_path_list(X) or any(is_one(X) for is_one in known)
 
 
 @dataclass(frozen=True)
@@ -151,10 +152,15 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
     """
     if not is_lazy(X):
         values, names, sample = in_memory(X, estimator, minimum=minimum, single=single)
-        return Rows.opened(with_index(open_in_memory(values), X), names=names, sample=sample, lazy=False)
-    seen: Seen = {}
-    with one_look(seen):
-        opened, sample = open_samples(X, single=single)
+        rows = Rows.held(values, names=names, sample=sample)
+        named = hasattr(X, "loc") or is_cells(X)  # by an index
+        return rows.shown(with_index(rows.X, X)) if named else rows
+    seen, given = dict[str, Look](), isinstance(X, da.Array)
+    if given:
+        opened, sample = open_graph(X, single=single)
+    else:
+        with one_look(seen):
+            opened, sample = open_samples(X, single=single)
     n, d = opened.shape
     if d == 0:
         raise ValueError(f"Found array with 0 feature(s) (shape={opened.shape}) while a minimum of 1 is required.")
@@ -163,20 +169,22 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
             f"Found array with {n} sample{'s' if n != 1 else ''} (shape={opened.shape}) while a minimum of {minimum} "
             f"is required{': a variance needs two rows' if minimum > 1 else ''}. Give more rows."
         )
-    rows = Rows.opened(opened, names=feature_names(opened), sample=sample, lazy=not is_held(X))
-    if carries_covariates(opened):
+    rows = Rows.opened(opened, names=feature_names(opened), sample=sample, lazy=given or not is_held(X))
+    if rows.origin.brings:
         rows = replace(rows, covariates=_covariates_of(opened, estimator))
-    if rows.origin.stored is not None and not isinstance(X, da.Array):
+    if rows.origin.stored is not None and not given:
         rows.origin.looked = digest([rows.origin.samples.name.removeprefix("bigpca-open-")]), seen
     return rows
 
 
-def _covariates_of(X: da.Array, estimator: str) -> Rows:
+def _covariates_of(X: da.Array, estimator: str) -> Rows | None:
     """Return the covariates that the rows of X were opened with, in their order."""
-    from bigpca.data.keys import covariates_of_rows  # imports all formats of labels
+    from bigpca.data.keys import brought  # imports all formats of labels
 
-    found, places = covariates_of_rows(X)
-    parts = [open_covariates(covariates, base, estimator) for base, covariates in found]
+    found, places = brought(X, "covariates")
+    if not found:
+        return None
+    parts = [open_covariates(covariates, Rows.opened(base), estimator) for base, covariates in found]
     if places is None and len(parts) == 1:
         return parts[0]
     for (base, _), part in zip(found, parts, strict=True):
@@ -187,17 +195,17 @@ def _covariates_of(X: da.Array, estimator: str) -> Rows:
     return rows_at(places, *parts)
 
 
-def open_covariates(covariates: Unchecked, X: da.Array, estimator: str) -> Rows:
-    """Open covariates of the rows of X, in their order: joined by key where both have keys that differ."""
+def open_covariates(covariates: Unchecked, beside: Rows, estimator: str) -> Rows:
+    """Open covariates of the rows ``beside`` them, in their order: joined by key where both have keys that differ."""
     if isinstance(covariates, Rows):
         return covariates
     with naming_argument("Z"):
         rows = open_rows(as_column(covariates)[0], estimator, single=True)
-    if isinstance(covariates, np.ndarray | list | tuple) or np.isnan([X.shape[0], rows.X.shape[0]]).any():
+    if isinstance(covariates, np.ndarray | list | tuple) or np.isnan([beside.n_rows, rows.n_rows]).any():
         return rows  # by position
     from bigpca.data.keys import keys_of_rows, label_places  # imports all formats of labels
 
-    joined = label_places(keys_of_rows(X), keys_of_rows(rows.origin.given), word="covariate")
+    joined = label_places(keys_of_rows(beside.origin.given), keys_of_rows(rows.origin.given), word="covariate")
     return rows if joined is None else rows_at(joined[0], rows)
 
 
@@ -212,7 +220,7 @@ def as_column(Y: Unchecked) -> tuple[Unchecked, bool]:
 def open_scores(model: BaseEstimator, X: Unchecked) -> Rows:
     """Open scores of a model; raises as :func:`bigpca.data.roles.are_scores`."""
     rows = open_rows(_by_component(X, len(model.get_feature_names_out())), type(model).__name__)
-    are_scores(model, X, rows.X, "scores")
+    are_scores(model, X, X if type(X) is np.ndarray else rows.X, "scores")
     return as_given(rows, lazy=rows.origin.lazy and not is_held(X))
 
 

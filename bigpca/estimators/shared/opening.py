@@ -13,11 +13,11 @@ from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
-import bigpca.dask_array as da
 from bigpca.arrays import DType, working_dtype
 from bigpca.data.batches import BatchLabels, batch_labels
 from bigpca.data.provenance import Provenance
 from bigpca.data.views import carrying
+from bigpca.data.weights import open_weights
 from bigpca.engine.events import ProgressArgument
 from bigpca.engine.local import threads_here
 from bigpca.engine.planning import Layout
@@ -40,54 +40,117 @@ from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.row_maps import MapStep, RowMap, RowPreprocessor
 from bigpca.passes.residuals import Residuals, steps_beside
-from bigpca.passes.rows import Rows, reject_weights, warn_repeats
+from bigpca.passes.rows import LEFT_OUT, Rows, reject_weights, warn_repeats
 from bigpca.passes.side_by_side import beside_covariates
 from bigpca.passes.summaries import searches
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
 
 State = TypeVar("State", bound=Accumulator)
+WORDS = {"sample_weight": "weight", "labels": "label", "groups": "group"}  # what is beside rows, in messages
 
 
-def open_weighted(
+def opened(
     model: BaseEstimator,
     X: Unchecked,
-    weights: Unchecked,
+    y: Unchecked = None,
+    *,
+    sample_weight: Unchecked = None,
     covariates: Unchecked = None,
     groups: Unchecked = None,
-    *,
-    y: Unchecked = None,
-    read: bool = True,
+    use: str = "fit",
     progress: ProgressArgument = None,
 ) -> Rows:
-    """Open X with what belongs to its rows; the options are those of :func:`without_absent_columns`.
+    """Open X with what belongs to its rows, in their order: the one door of what estimators and measures are given.
 
-    Rows without a label in ``y`` do not count there, if the fit drops them.
+    What is given beside X, and what X was opened with (:func:`bigpca.open`), is attached alike.
+
+    Parameters
+    ----------
+    use : {"fit", "plan", "first", "more", "measure", "map"}
+        What becomes of the rows: all rows of a new fit, or of one that is planned without a read; the first of a fit
+        that grows; rows as those of the fit, which are added to it or scored; the same without labels; and without
+        weights, as each is mapped by itself.
+
+    Raises
+    ------
+    TypeError, ValueError
+        For what is given twice, or that the class cannot use; as :func:`without_absent_columns`; and for rows as those
+        of the fit with other features, or without its covariates.
     """
-    check_parameters(model)
-    rows = model._open(X, minimum=model._traits.min_rows).weighted(weights)
-    if rows.counted.weights is not None:
+    whole, new = use in ("fit", "plan"), use in ("fit", "plan", "first")
+    if whole:
+        check_parameters(model)
+    rows: Rows = model._open(X, minimum=model._traits.min_rows if whole else 1, fitted=not new)
+    if rows.origin.brings and use != "map":
+        sample_weight = given_beside(rows, "sample_weight", sample_weight)
+        groups = groups if use == "measure" else given_beside(rows, "groups", groups)
+    if sample_weight is not None:
+        rows = rows.weighted(sample_weight)
+    if whole and rows.counted.weights is not None:
         degrees_of_freedom(rows.n_present, rows.counted.sums)
     counted = rows.counted
-    if y is not None and rows.origin.labels is not None and getattr(model, "missing_labels", "raise") == "drop":
-        from bigpca.data.keys import aligned  # as in labels_of_fit
-        from bigpca.data.labels import one_each
+    if use not in ("map", "measure"):
+        if y is not None or "labels" in model._traits.accepts:
+            y = model._targets(rows, y, use, progress)
+        rows = replace(rows, y=y, groups=groups)
+        if rows.groups is not None and "groups" not in model._traits.accepts:
+            reject_groups(model)
+        if rows.origin.labels is not None and rows.y is not None and drops_unlabelled(model):
+            from bigpca.data.labels import one_each  # imports all formats of labels
 
-        values = aligned(y, rows.X, absent=None).values
-        counted = counted.among(-one_each(values, rows.n_rows, columns=True, gaps=True)[1].astype(np.int32))
-    rows = without_absent_columns(model, rows, counted, read=read, progress=progress)
-    rows = with_covariates(model, rows, covariates)
-    maps = [one.begun() for one in model._preprocessors()]
-    return replace(rows, groups=groups, preprocessing=(*maps, *model._learns(rows)))
+            counted = counted.among(-one_each(rows.y, rows.n_rows, columns=True, gaps=True)[1].astype(np.int32))
+    if new:
+        rows = without_absent_columns(model, rows, counted, read=use != "plan", progress=progress)
+    rows = with_covariates(model, rows, covariates, like=not new)
+    maps = [one.begun() for one in model._preprocessors()] if whole else []
+    return replace(rows, preprocessing=(*maps, *model._learns(rows))) if whole else rows
 
 
-def with_covariates(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> Rows:
-    """Return the rows with their covariates: those that were given, or that they were opened with."""
-    if covariates is None:
-        return rows
+def opened_alone(model: BaseEstimator, X: Unchecked, y: Unchecked) -> Rows:
+    """Return the rows and labels of a new fit; raises TypeError for covariates, whose effect the caller leaves."""
+    rows = opened(model, X, y)
     if rows.covariates is not None:
-        raise ValueError("the rows were opened with covariates, and others were given. Give them once.")
-    return replace(rows, covariates=open_covariates(covariates, rows.origin.given, type(model).__name__))
+        raise TypeError(LEFT_OUT)
+    return rows
+
+
+def given_beside(rows: Rows, name: str, given: Unchecked, absent: Unchecked = "raise") -> Unchecked:
+    """Return what is given beside rows, or what these were opened with; raises ValueError for both."""
+    if not rows.origin.brings:
+        return given
+    from bigpca.data.keys import brought_values  # imports all formats of labels
+
+    read = open_weights if name == "sample_weight" else None
+    own = brought_values(rows.X, name, WORDS[name], absent, read)
+    if own is not None and given is not None:
+        raise ValueError(f"the rows were opened with {name}, and others were given. Give them once.")
+    return given if own is None else own
+
+
+def with_covariates(model: BaseEstimator, rows: Rows, covariates: Unchecked, *, like: bool) -> Rows:
+    """Return the rows with their covariates; ``like`` those of the fit.
+
+    Raises
+    ------
+    ValueError
+        For those that are given twice, and for others than those of the fit.
+    """
+    name = type(model).__name__
+    if covariates is not None:
+        if rows.covariates is not None:
+            raise ValueError("the rows were opened with covariates, and others were given. Give them once.")
+        rows = replace(rows, covariates=open_covariates(covariates, rows, name))
+    q = 0 if rows.covariates is None else rows.covariates.viewed_columns
+    if like and q != model._steps.covariates:
+        raise ValueError(
+            f"the rows have {q} covariates, but {name} was fitted with {model._steps.covariates}. Give those of the "
+            "fit, in the same order: bigpca.open(X, covariates=Z), or the argument covariates of a method."
+        )
+    if like and rows.covariates is not None:
+        with naming_argument("Z"):
+            check_names(vars(model).get("covariate_names_in_"), rows.covariates.origin.names, name, "Z")
+    return rows
 
 
 def without_absent_columns(
@@ -116,17 +179,20 @@ def without_absent_columns(
     return without_empty_columns(rows, begun, progress)
 
 
-def labels_of_fit(model: BaseEstimator, X: da.Array, y: Unchecked) -> Unchecked:
-    """Return the labels of a fit in the order of the rows: y, or those that come with batches.
+def labels_of_rows(model: BaseEstimator, rows: Rows, y: Unchecked) -> Unchecked:
+    """Return the labels of rows in their order: y, or those that the rows were opened with, or that come with batches.
 
     The latter are returned in advance if the fit requires that. Labels that the estimator ignores are not read.
     """
-    if "labels" not in model._traits.accepts:
+    if "labels" not in model._traits.accepts or (
+        rows.origin.arrays is None and isinstance(y, np.ndarray | list | tuple)
+    ):
         return y
     from bigpca.data.keys import in_row_order  # imports all formats of labels, which other fits do not need
 
-    drop = getattr(model, "missing_labels", "raise") == "drop"
-    found = batch_labels(X, in_row_order(y, X, absent=None if drop else "raise"))
+    absent = None if drops_unlabelled(model) else "raise"
+    y = given_beside(rows, "labels", y, absent)
+    found = batch_labels(rows.X, in_row_order(y, rows.X, absent=absent))
     return (
         found.in_advance()
         if isinstance(found, BatchLabels) and "labels beside rows" not in model._traits.accepts
@@ -134,26 +200,17 @@ def labels_of_fit(model: BaseEstimator, X: da.Array, y: Unchecked) -> Unchecked:
     )
 
 
-def planned_fit(model: BaseEstimator, rows: Rows, y: Unchecked, **like: Unchecked) -> Reading:
-    """Plan the fit, or the read of rows that are added to those ``like`` has, and reject groups that it does not read.
-
-    Raises
-    ------
-    TypeError
-    """
-    planned: Reading = model._fit(rows, labels_of_fit(model, rows.X, y), **like)
-    if "groups" not in model._traits.accepts:
-        reject_groups(model, rows.groups)
-    return planned
+def drops_unlabelled(model: BaseEstimator) -> bool:
+    """Whether a fit leaves out rows without a label."""
+    return getattr(model, "missing_labels", "raise") == "drop"
 
 
-def reject_groups(model: BaseEstimator, groups: Unchecked) -> None:
+def reject_groups(model: BaseEstimator) -> None:
     """Reject groups that were passed to an estimator without folds."""
-    if groups is not None:
-        raise TypeError(
-            f"groups were passed to this {type(model).__name__}, which uses none: bigpca.Ridge with several alphas "
-            "divides them into folds, and bigpca.PCA keeps the moments of each. Leave them out."
-        )
+    raise TypeError(
+        f"groups were passed to this {type(model).__name__}, which uses none: bigpca.Ridge with several alphas "
+        "divides them into folds, and bigpca.PCA keeps the moments of each. Leave them out."
+    )
 
 
 def policies(model: BaseEstimator) -> dict[str, Unchecked]:
@@ -188,17 +245,6 @@ def rows_of_fit(
     return rows.mapped(*steps)
 
 
-def open_like(model: BaseEstimator, X: Unchecked, covariates: Unchecked = None) -> Rows:
-    """Open new rows as those of the fit, and compare the number and names, or the grid, of their features.
-
-    Raises
-    ------
-    TypeError, ValueError
-        Without the covariates of these rows, if there were some in the fit; and for others.
-    """
-    return covariates_like(model, model._open(X, fitted=True), covariates)
-
-
 def maps_of(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
     """Return what is applied to each new row first: as in the fit, and what takes the effect of covariates out."""
     known, maps = getattr(model._result, "regression", None), fitted_preprocessors(model)
@@ -206,33 +252,24 @@ def maps_of(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
 
 
 def rows_like(
-    model: BaseEstimator, X: Unchecked, weights: Unchecked = None, *, memory_limit: int | str | None = None
+    model: BaseEstimator,
+    X: Unchecked,
+    y: Unchecked = None,
+    *,
+    use: str = "measure",
+    sample_weight: Unchecked = None,
+    memory_limit: int | str | None = None,
 ) -> Rows:
     """Return new rows as those of the fit were read: preprocessed, and left out by the same policies.
 
     Raises
     ------
     TypeError, ValueError
-        As :func:`open_like` and :func:`fitted_preprocessors`, and for weights.
+        As :func:`opened` and :func:`fitted_preprocessors`.
     """
-    rows = replace(open_like(model, X).weighted(weights), preprocessing=maps_of(model))
-    return rows_of_fit(model, rows, memory_limit=memory_limit)
-
-
-def covariates_like(model: BaseEstimator, rows: Rows, covariates: Unchecked) -> Rows:
-    """Return the rows with their covariates, as those of the fit; raises as :func:`open_like`."""
-    rows = with_covariates(model, rows, covariates)
-    known, q = model._steps.covariates, 0 if rows.covariates is None else rows.covariates.viewed_columns
-    if q != known:
-        raise ValueError(
-            f"the rows have {q} covariates, but {type(model).__name__} was fitted with {known}. Give those of the fit, "
-            "in the same order: bigpca.open(X, covariates=Z), or the argument covariates of a method."
-        )
-    if rows.covariates is not None:
-        names = rows.covariates.origin.names
-        with naming_argument("Z"):
-            check_names(vars(model).get("covariate_names_in_"), names, type(model).__name__, "Z")
-    return rows
+    rows = opened(model, X, y, sample_weight=sample_weight, use=use)
+    read = rows_of_fit(model, replace(rows, preprocessing=maps_of(model)), memory_limit=memory_limit)
+    return replace(read, y=rows.y)
 
 
 def preprocessors_of(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:

@@ -32,7 +32,7 @@ from bigpca.engine.run import Run
 from bigpca.estimators.shared.fit import called
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores
 from bigpca.estimators.shared.labelled import grid_of, labelled_rows, rows_on_grid
-from bigpca.estimators.shared.opening import maps_of, open_like, policies
+from bigpca.estimators.shared.opening import maps_of, opened, policies
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor, chained
@@ -200,7 +200,7 @@ def mapped_to_numbers(
     Where ``values`` name the columns of f, they are (n, k), along ``dim`` for a DataArray X, whose samples label
     rows.
     """
-    rows, to = open_like(model, X), to or Destination()
+    rows, to = opened(model, X, use="map"), to or Destination()
     to = replace(to, what=to.what or what)
     found = mapped(model, rows, f, 1 if dim is None else len(values), to)
     labels = rows.origin.labels if is_labelled(X) else None
@@ -211,7 +211,7 @@ def mapped_to_numbers(
 
 def mapped_to_rows(model: BaseEstimator, X: Unchecked, f: RowMap, to: Destination) -> Lazy:
     """Return ``f`` of the rows of X as rows (n, d), on the grid of the fit if X is a DataArray."""
-    rows = open_like(model, X)
+    rows = opened(model, X, use="map")
     to = replace(to, what=to.what or ROWS)
     found = mapped(model, rows, f, model.n_features_in_, to)
     return on_fitted_grid(model, X, rows, found, to.what)

@@ -39,9 +39,8 @@ from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, as_fitted, i
 from bigpca.estimators.shared.labelled import labelled_rows, naming_places, open_on_grid
 from bigpca.estimators.shared.opening import (
     fitted_preprocessors,
-    open_like,
-    open_weighted,
-    planned_fit,
+    labels_of_rows,
+    opened,
     preprocessors_of,
     set_known,
 )
@@ -57,7 +56,7 @@ from bigpca.estimators.shared.outputs import (
 from bigpca.estimators.shared.results import Result, Traits, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMixin
 from bigpca.estimators.shared.tables import Tables
-from bigpca.passes.reading.blocks import INCOMPLETE, CountedRows
+from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, Stored, preprocessors
 from bigpca.passes.residuals import LearnedResiduals, Residuals
 from bigpca.passes.rows import Rows
@@ -190,16 +189,18 @@ def with_parameters(kind: type[Constructed]) -> type[Constructed]:
             elif name in vars(base) and name[0] != "_" and name not in {one.name for one in found}:
                 found.append(Parameter(name, place, default=getattr(kind, name), annotation=hint))
     made = Signature(found, return_annotation=None)
+    defaults = {one.name: one.default for one in found[1:]}
+    positional = [one.name for one in found[1:] if one.kind is Parameter.POSITIONAL_OR_KEYWORD]
 
     def __init__(self: object, *values: object, **named: object) -> None:
-        check_parameter_names(type(self).__name__, named, made.parameters)
-        try:
-            bound = made.bind(self, *values, **named)
-        except TypeError as error:
-            raise TypeError(f"{type(self).__name__}: {error}") from None
-        bound.apply_defaults()
-        for name, value in list(bound.arguments.items())[1:]:
-            setattr(self, name, value)
+        stated = dict(zip(positional, values, strict=False))
+        if len(stated) < len(values) or stated.keys() & named.keys() or not named.keys() <= defaults.keys():
+            check_parameter_names(type(self).__name__, named, defaults)
+            try:
+                made.bind(self, *values, **named)
+            except TypeError as error:
+                raise TypeError(f"{type(self).__name__}: {error}") from None
+        vars(self).update(defaults | stated | named)
 
     __init__.__signature__ = made  # type: ignore[attr-defined]
     kind.__init__ = __init__  # type: ignore[method-assign]
@@ -221,7 +222,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         _warn               warnings of a new result
         _restored           the result from a file, with what only the class knows of it
         _open               X opened, if the class takes more than numbers
-        _opened_targets     y opened, if it is rows too
+        _targets            y as a fit takes it, if it is rows too
         _preprocessors      what is applied to each row first, if rows are not always vectors
         _steps_of           what a fit makes of its rows, if that is more
         _remember           what the model keeps of the rows beside its result
@@ -329,8 +330,9 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         MemoryBudgetError
             If no solver fits in memory (``solver="auto"``); the plan of a named solver has ``fits = False`` instead.
         """
-        rows = replace(open_weighted(self, X, sample_weight, covariates, groups, y=y, read=False), seed=fit_seed(self))
-        planned = planned_fit(self, rows, self._opened_targets(y, rows.counted, read=False))
+        beside: dict[str, Unchecked] = {"sample_weight": sample_weight, "covariates": covariates, "groups": groups}
+        rows = replace(opened(self, X, y, **beside, use="plan"), seed=fit_seed(self))
+        planned = self._fit(rows, rows.y)
         planned.check_readable()
         return planned.plan.timed(speed_with(planned.device))
 
@@ -395,21 +397,20 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         CheckpointError, OutputLockedError
             If the checkpoint belongs to another computation, or is in use.
         """
-        rows = open_weighted(self, X, sample_weight, covariates, groups, y=y, progress=progress)
-        rows = replace(rows, seed=draw_fit_seed(self, checkpoint))
+        belonging: dict[str, Unchecked] = {"sample_weight": sample_weight, "covariates": covariates, "groups": groups}
+        rows = replace(opened(self, X, y, **belonging, progress=progress), seed=draw_fit_seed(self, checkpoint))
         note_flattened(X)
-        planned = cast("Fit[Found]", planned_fit(self, rows, self._opened_targets(y, rows.counted, progress=progress)))
+        planned = cast("Fit[Found]", self._fit(rows, rows.y))
         seed = rows.seed if hasattr(self, "random_state") else None
-        beside = (
-            ", Y"
-            if len(planned.rows.widths) > 1 + (rows.covariates is not None)
-            else ", y"
-            if "labels" in self._traits.accepts and y is not None
-            else ""
-        )
-        beside += "" if rows.counted.weights is None else ", sample_weight=w"
-        beside += "" if rows.covariates is None else ", covariates=Z"
-        beside += "" if rows.groups is None else ", groups=groups"
+        pairs = len(planned.rows.widths) > 1 + (rows.covariates is not None)
+        given = {
+            ", Y": pairs,
+            ", y": not pairs and "labels" in self._traits.accepts and rows.y is not None,
+            ", sample_weight=w": rows.counted.weights is not None,
+            ", covariates=Z": rows.covariates is not None,
+            ", groups=groups": rows.groups is not None,
+        }
+        beside = "".join(name for name, used in given.items() if used)
         # Whose columns are those that are read.
         labels = None if planned.rows.widths or rows.covariates is not None else rows.origin.labels
         with nullcontext() if labels is None else naming_places(labels):
@@ -488,7 +489,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             f, width = self._row_map() if shrinkage is None else self._shrunk_map(shrinkage), self._result.width
             if dtype is not None:
                 f = Stored(f, Copy(check_float(dtype)))
-            rows = open_like(self, X, covariates)
+            rows = opened(self, X, covariates=covariates, use="map")
             scores = mapped(self, rows, f, width, to)
         labels = rows.origin.labels if is_labelled(X) else None
         if labels is None:
@@ -574,14 +575,12 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             return opened(X)
         return as_fitted(self, opened(X) if grid is None else open_on_grid(X, grid, type(self).__name__, opened))
 
-    def _opened_targets(
-        self, y: Unchecked, counted: CountedRows, *, read: bool = True, progress: ProgressArgument = None
-    ) -> Unchecked:
-        """Return y as a fit takes it: labels unchanged; a hook for models of two sides.
+    def _targets(self, rows: Rows, y: Unchecked, use: str, progress: ProgressArgument) -> Unchecked:
+        """Return y as a fit takes it: labels in the order of the rows; a hook for models of two sides.
 
-        The options are those of :func:`bigpca.estimators.shared.opening.without_absent_columns`.
+        The options are those of :func:`bigpca.estimators.shared.opening.opened`.
         """
-        return y
+        return labels_of_rows(self, rows, y)
 
     def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
         """Return what is applied to each row first; a hook for estimators whose rows are not always vectors."""

@@ -43,7 +43,7 @@ from bigpca.estimators.kernel.spectrum import (
 )
 from bigpca.estimators.shared.fit import running
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import labels_of_fit, rows_of_fit
+from bigpca.estimators.shared.opening import opened_alone, rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import of_all, with_parameters
 from bigpca.estimators.supervised.discriminants import RoweisPoint
@@ -518,8 +518,8 @@ def hsic(
     """
     if isinstance(kernel, str) and kernel == "linear" and n_landmarks is None:
         plain = SupervisedPCA(label_kernel=label_kernel, label_gamma=label_gamma, missing_labels=missing_labels)
-        opened = plain._open(X, minimum=2)
-        linear = plain._fit(opened, labels_of_fit(plain, opened.X, y))
+        rows = opened_alone(plain, X, y)
+        linear = plain._fit(rows, rows.y)
         if not isinstance(linear, LabelsFit):
             raise TypeError(f"{type(linear).__name__} reads no statistics of labels in one pass")
         with running(linear, progress=progress) as run:
@@ -533,10 +533,9 @@ def hsic(
         n_landmarks=n_landmarks,
         missing_labels=missing_labels,
     )
-    opened = model._open(X, minimum=2)
-    labels = labels_of_fit(model, opened.X, y)
+    rows = opened_alone(model, X, y)
     other = "estimate HSIC from landmarks, by n_landmarks"
-    fit = model._fit(opened, labels) if n_landmarks is not None else model._by_pairs(opened, labels, other)
+    fit = model._fit(rows, rows.y) if n_landmarks is not None else model._by_pairs(rows, rows.y, other)
     with running(fit, progress=progress) as run:
         if isinstance(fit, FeatureLabelFit):
             return _criterion(fit.statistics(run).statistics)

@@ -24,7 +24,7 @@ from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import choose
 from bigpca.estimators.shared.growing import Grows
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
-from bigpca.estimators.shared.opening import labels_of_fit, read_mapped, rows_like, rows_of_fit
+from bigpca.estimators.shared.opening import read_mapped, rows_like, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.transformer import Estimator, of_all
 from bigpca.estimators.supervised.fits import KrylovRoweisFit, LabelledFit, LabelsFit, SupervisedResult
@@ -196,9 +196,9 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         -------
         float in [0, 1]
         """
-        f, rows = self._class_map("classes"), rows_like(self, X, sample_weight)
-        y, like = labels_of_fit(self, rows.X, y), Supervision(self.classes_, None, 0)
-        rows, labelled = read_labels(self, rows, y, self._problem(), like=like)
+        f, rows = self._class_map("classes"), rows_like(self, X, y, use="more", sample_weight=sample_weight)
+        like = Supervision(self.classes_, None, 0)
+        rows, labelled = read_labels(self, rows, rows.y, self._problem(), like=like)
         # The predicted class as a code of the given labels, -1 where none is of that class.
         classes, known, given = merge_classes(self.classes_, cast("Array", labelled.supervision.classes))
         codes = np.full(len(classes), -1.0)

@@ -20,7 +20,7 @@ from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.fit import called, execute, fit_seed
-from bigpca.estimators.shared.opening import labels_of_fit, read_mapped, rows_like
+from bigpca.estimators.shared.opening import opened_alone, read_mapped, rows_like
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
@@ -86,9 +86,8 @@ class RoweisMap:
         check_choice("criterion", criterion, CRITERIA)
         first = self.models[0][0]
         flat = [model for line in self.models for model in line]
-        rows = rows_like(first, X)
-        y, missing = labels_of_fit(first, rows.X, y), first.missing_labels
-        labels = cast("ClassLabels", open_labels(y, rows.n_rows, kind="classes", missing=missing, min_classes=1))
+        rows, missing = rows_like(first, X, y, use="more"), first.missing_labels
+        labels = cast("ClassLabels", open_labels(rows.y, rows.n_rows, kind="classes", missing=missing, min_classes=1))
         truth = labels.with_classes(first.classes_).codes
         ends = np.cumsum([model.n_components_ for model in flat])
         width, labelled = int(ends[-1]), RowsAt(int(ends[-1]), np.flatnonzero(labels.used))
@@ -211,8 +210,8 @@ def roweis_map(
             f"KernelRoweisDiscriminantAnalysis; Fisher's discriminant is the map's corner (0, 1)."
         )
     problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter determines all points
-    opened = replace(template._open(X, minimum=2), seed=fit_seed(template))
-    fit = template._planned(opened, labels_of_fit(template, opened.X, y), problem)
+    rows = replace(opened_alone(template, X, y), seed=fit_seed(template))
+    fit = template._planned(rows, rows.y, problem)
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
     if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
@@ -235,7 +234,7 @@ def roweis_map(
             for r2 in values:
                 own = clone(template).set_params(r1=float(r1), r2=float(r2))
                 axes = problem.at(r1, r2).axes(family, statistics)
-                finish(own, opened, fit.plan, _result(read, axes))
+                finish(own, rows, fit.plan, _result(read, axes))
                 models[-1].append(own)
                 found[-1].append(axes)
         solved = RoweisMap(values, values.copy(), models, statistics, found)

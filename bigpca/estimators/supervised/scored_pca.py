@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, tied, unpack
-from bigpca.data.views import columns_of
+from bigpca.data.views import carries_beside, columns_of
 from bigpca.engine.jobs import PassState
 from bigpca.engine.layout import plan_layout
 from bigpca.engine.planning import SolveCost
@@ -40,7 +40,7 @@ from bigpca.estimators.shared.fit import (
     with_reads,
 )
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import open_weighted, planned_fit, policies, rows_of_fit
+from bigpca.estimators.shared.opening import opened, policies, rows_of_fit
 from bigpca.estimators.shared.outputs import whole_map
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.tables import components_index
@@ -595,14 +595,15 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
     ) -> tuple[AnyEstimator, Rows, Fit[Unchecked]]:
         """Return the estimator, the rows of these columns, and its fit to them; the seed is for one that has none."""
         inner = self._inner()
-        rows = open_weighted(inner, self._columns(X, columns), None, y=y, read=False)
+        y = None if carries_beside(X) else y  # which the columns bring, as X does
+        rows = opened(inner, self._columns(X, columns), y, use="plan")
         given = getattr(inner, "random_state", 0)
         rows = replace(rows, seed=seed if given is None else draw_seed(given))
-        return inner, rows, cast("Fit[Unchecked]", planned_fit(inner, rows, y))
+        return inner, rows, cast("Fit[Unchecked]", inner._fit(rows, rows.y))
 
     def _rows_of_all_parts(self, rows: Rows, X: da.Array) -> Rows:
         """Return the rows to score: of a preprocessed graph those that the other parts read, whose digests are kept."""
-        return Rows.of(X, **policies(self)) if rows.steps and rows.source is None else rows
+        return Rows.opened(X).begun(**policies(self)) if rows.steps and rows.source is None else rows
 
     def _columns(self, X: da.Array, columns: Integers) -> da.Array:
         """Return columns for the other parts, which omit the rows that the scores omit: those incomplete in any."""
@@ -610,5 +611,5 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
 
     def _folding(self, opened: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> FoldScores:
         """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
-        rows = Rows.of(self._columns(opened, np.sort(candidates)), **policies(self))
+        rows = Rows.opened(self._columns(opened, np.sort(candidates))).begun(**policies(self))
         return FoldScores.of(rows, labelled, candidates, int(self.cv), seed)

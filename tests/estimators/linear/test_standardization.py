@@ -11,7 +11,7 @@ from scipy.sparse import csr_matrix
 from sklearn.base import clone
 
 import bigpca as bp
-from bigpca.data.sources import open_in_memory
+from bigpca.data.sources import open as open_array
 from bigpca.estimators.linear.model import standardization_of
 from bigpca.quality import example_importance, frechet_distance
 from tests.estimators.stores import stored, unreadable
@@ -301,9 +301,9 @@ def test_rows_with_missing_values_remain_so() -> None:
 def test_a_fit_of_given_values_takes_one_read_and_the_planned_memory() -> None:
     model = bp.PCA(K, solver="covariance", center=CENTRE, scale=SCALE, preprocess=bp.preprocessing.Power())
     many = np.tile(X, (50, 1))  # whose blocks take more than the solve
-    plan = model.plan(open_in_memory(many))
-    assert plan.passes == model.fit(open_in_memory(many)).provenance_.reads == 1
-    plain = bp.PCA(K, solver="covariance").plan(open_in_memory(many))
+    plan = model.plan(open_array(many))
+    assert plan.passes == model.fit(open_array(many)).provenance_.reads == 1
+    plain = bp.PCA(K, solver="covariance").plan(open_array(many))
     assert plan.peak_bytes > plain.peak_bytes
     assert plan.flops > plain.flops
 

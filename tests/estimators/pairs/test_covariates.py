@@ -259,23 +259,52 @@ OPENED: dict[str, Any] = {  # rows with covariates, and the numbers of the rows 
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("kept", ["memory", "store", "keyed store", "Dask", "pattern"])
-@pytest.mark.parametrize("taken", OPENED)
-def test_rows_bring_the_covariates_that_they_were_opened_with(taken: str, kept: str, tmp_path: Path) -> None:
+GROUPS, CODES, WEIGHTS = np.arange(N) // 9 % 4, np.arange(N) * 7 % 5 % 3, np.arange(N) % 3 + 1.0
+
+
+def opened_in(kept: str, folder: Path, **beside: Any) -> Any:
+    """Open the rows as they are kept, with what belongs to them, by key where they have keys."""
     source: Any = X
     if "store" in kept:
-        bp.ingest(X, tmp_path / "x.zarr", chunk_rows=17, keys=KEYS if kept == "keyed store" else None)
-        source = str(tmp_path / "x.zarr")
-    beside: Any = pd.DataFrame(Z, KEYS)[::-1] if kept == "keyed store" else Z
+        bp.ingest(X, folder / "x.zarr", chunk_rows=17, keys=KEYS if kept == "keyed store" else None)
+        source = str(folder / "x.zarr")
+    if kept == "keyed store":
+        beside = {name: pd.DataFrame(one, KEYS)[::-1] for name, one in beside.items()}
     source = da.from_array(X, chunks=(40, 4)) + 0 if kept == "Dask" else source
     views = {"pattern": "n c h -> (n h) c"} if kept == "pattern" else {}
     source = X.reshape(N // 2, 2, P).transpose(0, 2, 1) if kept == "pattern" else source
-    rows, numbers = OPENED[taken](bp.open(source, covariates=beside, **views))
+    return bp.open(source, **beside, **views)
+
+
+@pytest.mark.parametrize("kept", ["memory", "store", "keyed store", "Dask", "pattern"])
+@pytest.mark.parametrize("taken", OPENED)
+def test_rows_bring_the_covariates_that_they_were_opened_with(taken: str, kept: str, tmp_path: Path) -> None:
+    rows, numbers = OPENED[taken](opened_in(kept, tmp_path, covariates=Z))
     model, truth = bp.PCA(K).fit(rows), bp.PCA(K).fit(X[numbers], covariates=Z[numbers])
     np.testing.assert_allclose(model.components_, truth.components_, atol=1e-10)
     np.testing.assert_allclose(model.transform(rows), truth.transform(X[numbers], covariates=Z[numbers]), atol=1e-9)
     grown = bp.PCA(K).fit(X[:9], covariates=Z[:9]).partial_fit(rows)
     assert (grown.n_samples_, grown.covariate_coef_.shape) == (9 + len(X[numbers]), (P, 2))
+
+
+@pytest.mark.parametrize("kept", ["memory", "store", "keyed store", "Dask", "pattern"])
+@pytest.mark.parametrize("taken", [name for name in OPENED if name != "two that were opened"])
+def test_rows_bring_the_weights_labels_and_groups_that_they_were_opened_with(
+    taken: str, kept: str, tmp_path: Path
+) -> None:
+    rows, numbers = OPENED[taken](opened_in(kept, tmp_path, sample_weight=WEIGHTS, labels=CODES, groups=GROUPS))
+    own, y, w, of = X[numbers], CODES[numbers], WEIGHTS[numbers], GROUPS[numbers]
+    model, truth = bp.PCA(K).fit(rows), bp.PCA(K).fit(own, sample_weight=w, groups=of)
+    for found, expected in ((model, truth), (model.without_group(0), truth.without_group(0))):
+        np.testing.assert_allclose(found.components_, expected.components_, atol=1e-10)
+        np.testing.assert_allclose(found.transform(rows), expected.transform(own), atol=1e-9)
+    assert model.score(rows) == pytest.approx(np.average(truth.score_samples(own), weights=w))
+    rows = OPENED[taken](bp.open(X, sample_weight=WEIGHTS, labels=CODES))[0]
+    fisher, truth = bp.FisherDiscriminantAnalysis(2), bp.FisherDiscriminantAnalysis(2).fit(own, y, sample_weight=w)
+    np.testing.assert_allclose(fisher.fit(rows).transform(rows), truth.transform(own), atol=1e-9)
+    assert fisher.score(rows) == pytest.approx(truth.score(own, y, w))
+    grown = fisher.partial_fit(rows)
+    assert (grown.n_samples_, grown.sum_weights_) == (2 * len(own), 2 * w.sum())
 
 
 def test_opened_rows_of_a_store_are_resumed_and_write_their_keys(tmp_path: Path) -> None:
@@ -348,6 +377,9 @@ PARTIAL = bp.CCA(2).fit(X2, Y2, covariates=Z)
 HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
 
 
+FISHER, LABELLED = bp.FisherDiscriminantAnalysis(2), bp.open(X, labels=CODES)
+
+
 @pytest.mark.parametrize(
     ("call", "error", "message"),
     [
@@ -392,11 +424,19 @@ HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
         (lambda: bp.PCA(K).fit(da.concatenate([ROWS, ONE])), ValueError, r"with different covariates: \[2, 1\]"),
         (lambda: bp.PCA(K).fit(ROWS, covariates=Z), ValueError, "opened with covariates, and others were given"),
         (lambda: bp.open(ROWS, covariates=Z), ValueError, "the rows were opened with covariates already"),
+        (lambda: FISHER.fit(LABELLED, CODES), ValueError, "the rows were opened with labels, and others were given"),
+        (lambda: FISHER.fit(LABELLED + 1), ValueError, "X was computed or persisted from rows that were opened"),
+        (lambda: FISHER.fit(bp.open(X, labels=CODES[1:])), ValueError, "149"),
+        (lambda: FISHER.fit(da.concatenate([LABELLED, ROWS])), ValueError, "or joined with rows that have none"),
+        (lambda: bp.PCA(K).fit(bp.open(X, sample_weight=-WEIGHTS)), ValueError, "150 of 150 weights are missing, neg"),
+        (lambda: bp.KernelPCA(K).fit(bp.open(X, groups=GROUPS)), TypeError, "this KernelPCA, which uses none"),
+        (lambda: bp.KernelPCA(K).fit(bp.open(X, sample_weight=WEIGHTS)), TypeError, "have weights .*KernelPCA cannot"),
+        (lambda: bp.ingest(LABELLED, "absent/x.zarr"), TypeError, "which this call does not use"),
         (lambda: bp.PCA(K).fit(X).transform(ROWS), ValueError, "rows have 2 covariates, but"),
-        (lambda: bp.CCA(1).fit(X2, bp.open(Y2, covariates=Z)), TypeError, "which this call does not take out"),
-        (lambda: bp.PCA(K).fit(X, covariates=ROWS), TypeError, "which this call does not take out"),
-        (lambda: bp.quality.cka(ROWS, Y2), TypeError, "which this call does not take out"),
-        (lambda: bp.ingest(ROWS, "absent/x.zarr"), TypeError, "which this call does not take out"),
+        (lambda: bp.CCA(1).fit(X2, bp.open(Y2, covariates=Z)), TypeError, "which this call does not use"),
+        (lambda: bp.PCA(K).fit(X, covariates=ROWS), TypeError, "which this call does not use"),
+        (lambda: bp.quality.cka(ROWS, Y2), TypeError, "which this call does not use"),
+        (lambda: bp.ingest(ROWS, "absent/x.zarr"), TypeError, "which this call does not use"),
         (lambda: FITTED.to_sklearn(), TypeError, "with 2 covariates"),
         (lambda: FITTED.to_onnx("absent/m.onnx"), TypeError, "with 2 covariates"),
         (lambda: FITTED.linear_map(), TypeError, "with 2 covariates"),
