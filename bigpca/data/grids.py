@@ -284,11 +284,14 @@ class Labels:
         Of the dimensions of the samples.
     coords : xarray.Dataset
         Coordinates of the samples.
+    shown : bool, default False
+        Whether results for these rows have labels even if they are a Dask array, as windows of a DataArray.
     """
 
     grid: Grid
     sizes: tuple[int, ...]
     coords: Any
+    shown: bool = False
 
     def by_sample(self, given: Any, what: str) -> Any:
         """Return what is given for each sample, in the order of the rows; other than a DataArray unchanged.

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Input
 from bigpca.data.checks import READABLE_BYTES
+from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Coordinate, Labels, feature_names
 from bigpca.data.patterns import NO_CODES
 from bigpca.data.source import DerivedRows, Source, Stamp, parts_of
@@ -88,15 +89,14 @@ def lagged(X: Input, lags: Iterable[int], *, groups: Input | None = None) -> da.
     if labels is None or labels.grid.kept is not None or len(labels.sizes) > 1:
         return named(rows, None if names is None else np.array(_lagged_names(names, chosen), dtype=object))
     grid, (sample,) = labels.grid, labels.grid.samples
-    coords = {LAG: Coordinate((LAG,), np.array(chosen), {}), **grid.coords}
-    grid = replace(grid, dims=(LAG, *grid.dims), sizes=(len(chosen), *grid.sizes), coords=coords, missing=NO_CODES)
+    own = {LAG: Coordinate((LAG,), np.array(chosen), {}), **grid.coords}
+    grid = replace(grid, dims=(LAG, *grid.dims), sizes=(len(chosen), *grid.sizes), coords=own, missing=NO_CODES)
     first = _first_rows(starts, counts)
-    return carrying(
-        rows, labels=Labels(grid, (len(first),), labels.coords.isel({sample: first}, missing_dims="ignore"))
-    )
+    coords = labels.coords.isel({sample: first}, missing_dims="ignore")
+    return carrying(rows, labels=Labels(grid, (len(first),), coords, shown=True))
 
 
-def unlagged(rows: Input, lags: Iterable[int], *, groups: Input | None = None) -> da.Array:
+def unlagged(rows: Input, lags: Iterable[int], *, groups: Input | None = None, like: Input | None = None) -> Any:
     """Return the series of windows: the mean of all values that windows have of a row (diagonal averaging).
 
     With the reconstruction from some components, these are the reconstructed components of singular spectrum analysis
@@ -104,14 +104,16 @@ def unlagged(rows: Input, lags: Iterable[int], *, groups: Input | None = None) -
 
     Parameters
     ----------
-    rows : array of shape (windows, L d)
+    rows : array of shape (windows, L d), or DataArray with a dimension ``lag``, as ``inverse_transform`` returns it
     lags : iterable of int
     groups : labels of shape (n,), optional
         As they were given to :func:`lagged`.
+    like : DataArray, optional
+        The series, for the coordinates of its samples: windows have those of their first rows only.
 
     Returns
     -------
-    dask.array.Array of shape (n, d)
+    dask.array.Array of shape (n, d), or DataArray, lazy, with the grid of the series
         NaN where no window has a row.
 
     Raises
@@ -126,6 +128,8 @@ def unlagged(rows: Input, lags: Iterable[int], *, groups: Input | None = None) -
     >>> unlagged(lagged(X, range(2)), range(2)).compute().tolist() == X.tolist()
     True
     """
+    if is_labelled(rows) and LAG in cast("Any", rows).dims:
+        return _unlagged_fields(rows, _checked(lags), groups, like)
     chosen, opened = _checked(lags), open_array(rows)
     windows, columns = opened.shape
     d = columns // len(chosen)
@@ -149,6 +153,24 @@ def unlagged(rows: Input, lags: Iterable[int], *, groups: Input | None = None) -
         held += window[:, None] >= 0
     held[held == 0] = np.nan
     return (total / held).astype(np.result_type(opened.dtype, np.float32))
+
+
+def _unlagged_fields(windows: Any, lags: tuple[int, ...], groups: Any, like: Any) -> Any:
+    """Return the series of a DataArray of windows as a DataArray."""
+    import xarray as xr  # installed where there are DataArrays
+
+    sample = next(dim for dim in windows.dims if dim != LAG)
+    windows = windows.transpose(sample, LAG, ...)
+    if windows.sizes[LAG] != len(lags) or (LAG in windows.coords and windows[LAG].values.tolist() != list(lags)):
+        raise ValueError(
+            f"rows have {windows.sizes[LAG]} lags, not lags = {brief(lags)}. Give the lags of the windows."
+        )
+    series = unlagged(windows.data.reshape(len(windows), -1), lags, groups=groups)
+    coords = {name: one for name, one in windows.coords.items() if not {sample, LAG} & set(one.dims)}
+    if is_labelled(like):
+        coords |= {name: one for name, one in like.coords.items() if set(one.dims) == {sample}}
+    values = series.reshape(-1, *windows.shape[2:])
+    return xr.DataArray(values, coords, (sample, *windows.dims[2:]), windows.name)
 
 
 def _first_rows(starts: Runs, counts: Runs) -> Runs:

@@ -13,13 +13,13 @@ from itertools import chain
 from typing import ClassVar, TypeVar
 from urllib.parse import quote
 
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, DTypeLike
 from sklearn.base import clone
 
 import bigpca.dask_array as da
 from bigpca.arrays import Path
 from bigpca.blas import one_blas_thread
-from bigpca.data.batches import AGAIN, from_batches, has_batches, unread_batches
+from bigpca.data.batches import AGAIN, ReadAgain, from_batches, has_batches, names_of_columns, unread_batches
 from bigpca.data.sources import open as open_array
 from bigpca.engine.events import Event, PlanEvent
 from bigpca.engine.local import threads_here
@@ -46,12 +46,15 @@ class SharedBatches:
         Of the fits that are about to read; none reads before all are known, and fit in memory together.
     solving : set of str
         Readers that were told that the batches have ended: one for each core, because each solve takes memory.
+    keys : str or None
+        The entry of each batch that names its rows.
     complete : bool
         Whether every layer of a batch must be read, as if one estimator is for all.
     """
 
     batches: Iterator[Unchecked]
     waiting: dict[str, deque[Unchecked]] = field(default_factory=dict)
+    keys: str | None = None
     complete: bool = False
     plans: dict[str, Plan] = field(default_factory=dict)
     solving: set[str] = field(default_factory=set)
@@ -104,19 +107,21 @@ class SharedBatches:
             labels = None
             if isinstance(batch, tuple | list) and len(batch) == 2 and isinstance(batch[0], Mapping):
                 batch, labels = batch
-            if not isinstance(batch, Mapping) or self.waiting.keys() - batch.keys():
+            wanted, batch = self.waiting.keys() | ({self.keys} if self.keys else set()), _blocks(batch)
+            if not isinstance(batch, Mapping) or wanted - batch.keys():
                 what = brief(list(batch)) if isinstance(batch, Mapping) else type(batch).__name__
                 raise ValueError(
-                    f"batch {self.number} is {what}; a dict with {brief(list(self.waiting))} was expected, or a pair "
+                    f"batch {self.number} is {what}; a dict with {brief(sorted(wanted))} was expected, or a pair "
                     "of it and labels."
                 )
-            if self.complete and (new := batch.keys() - self.waiting.keys()):
+            if self.complete and (new := batch.keys() - wanted):
                 raise ValueError(
                     f"batch {self.number} has {brief(sorted(map(str, new)))}, which the first batch has not. Give each "
                     "batch all layers, with (0, d) for one without rows, or estimators by name."
                 )
             for name, own in self.waiting.items():
-                own.append(batch[name] if labels is None else (batch[name], labels))
+                rows = batch[name] if self.keys is None else {name: batch[name], self.keys: batch[self.keys]}
+                own.append(rows if labels is None else (rows, labels))
             self.number += 1
         self._turn.notify_all()
 
@@ -149,6 +154,8 @@ def fit_layers(
     *,
     patterns: Mapping[str, str] | None = None,
     classes: ArrayLike | None = None,
+    dtype: DTypeLike | None = None,
+    keys: str | None = None,
     checkpoint: Path | None = None,
 ) -> dict[str, AnyEstimator]:
     """Fit one model to each layer of a network in one pass over its batches, such as one forward pass.
@@ -161,13 +168,18 @@ def fit_layers(
     ----------
     batches : iterable of dicts {name: rows of that layer}, or what from_batches returned for one
         Rows as for :func:`bigpca.from_batches`, of any number: a layer may have none in a batch, (0, d), as experts do.
-        Or pairs of such a dict and labels, or targets, of the rows, for models that need these. Iterated once.
+        Or pairs of such a dict and labels, or targets, of the rows, for models that need these. Or tables of pandas,
+        polars or Arrow, or a Dataset, whose columns of vectors are the layers. Iterated once.
     estimators : dict of str to estimator, or one estimator
         Fitted copies are returned. A single estimator is used for every layer, and all are in the first batch.
     patterns : dict of str to str, default None
         What a row of a layer is, as for :func:`bigpca.open`, such as ``"n c h w -> (n h w) c"``.
     classes : array-like of shape (c,), default None
         The classes that labels may have, for discriminants and supervised PCA; the same for all layers.
+    dtype : dtype, default None
+        Rows are converted to it; None for that of the first batch of each layer.
+    keys : str, default None
+        The entry of each batch that names its rows, as for :func:`bigpca.from_batches`: it is not a layer.
     checkpoint : path of a directory, default None
         A rerun of a killed run resumes from here, with one folder for each layer, and gives the same bits. The batches
         are iterated again; rows that are already in the checkpoint are compared by their digest and skipped.
@@ -192,7 +204,7 @@ def fit_layers(
     >>> models["first"].n_samples_, models["second"].components_.shape
     (60, (1, 2))
     """
-    shared, models, rows = _opened(batches, estimators, patterns, classes)
+    shared, models, rows = _opened(batches, estimators, patterns, classes, dtype, keys)
     folder = None if checkpoint is None else os.fspath(checkpoint)
 
     def fit(name: str) -> None:
@@ -228,6 +240,8 @@ def plan_layers(
     *,
     patterns: Mapping[str, str] | None = None,
     classes: ArrayLike | None = None,
+    dtype: DTypeLike | None = None,
+    keys: str | None = None,
 ) -> Plan:
     """Return the cost of :func:`fit_layers`: the sum of the plans of all layers. Takes the first batch only.
 
@@ -235,7 +249,7 @@ def plan_layers(
     ----------
     batches, estimators
         As for :func:`fit_layers`; an iterator has then lost its first batch.
-    patterns, classes : as for :func:`fit_layers`, default None
+    patterns, classes, dtype, keys : as for :func:`fit_layers`, default None
 
     Returns
     -------
@@ -248,7 +262,7 @@ def plan_layers(
     >>> plan_layers([{"a": np.ones((9, 4)), "b": np.ones((9, 3))}], bp.PCA(2)).passes
     1.0
     """
-    _, models, rows = _opened(batches, estimators, patterns, classes)
+    _, models, rows = _opened(batches, estimators, patterns, classes, dtype, keys)
     return _summed({name: model.plan(rows[name]) for name, model in models.items()})
 
 
@@ -257,10 +271,14 @@ def _opened(
     estimators: Mapping[str, AnyEstimator] | AnyEstimator,
     patterns: Mapping[str, str] | None,
     classes: ArrayLike | None,
+    dtype: DTypeLike | None,
+    keys: str | None,
 ) -> tuple[SharedBatches, dict[str, AnyEstimator], dict[str, da.Array]]:
     """Return the batches, unfitted models, and the rows of each, once the first batch is known."""
     if isinstance(batches, da.Array) and has_batches(batches):
         batches = unread_batches(batches)
+    elif hasattr(batches, "to_batches") and not hasattr(batches, "__iter__"):
+        batches = ReadAgain(batches)
     if not hasattr(batches, "__iter__") or isinstance(batches, Mapping | da.Array):
         raise TypeError(
             f"batches is {an(type(batches).__name__)}; an iterable of dicts {{name: rows}} was expected, as a forward "
@@ -268,25 +286,34 @@ def _opened(
         )
     iterator = iter(batches)
     first = next(iterator, None)
-    blocks = first[0] if isinstance(first, tuple | list) and first else first
+    blocks = _blocks(first[0] if isinstance(first, tuple | list) and first else first)
     if not isinstance(blocks, Mapping) or not blocks:
         what = "no batch" if first is None else f"a first batch of {type(first).__name__}"
         raise ValueError(f"there is {what}; dicts {{name: rows}} were expected, or pairs of a dict and labels.")
-    named = estimators if isinstance(estimators, Mapping) else dict.fromkeys(map(str, blocks), estimators)
+    every = [str(name) for name in blocks if name != keys]
+    named = estimators if isinstance(estimators, Mapping) else dict.fromkeys(every, estimators)
     patterns = patterns or {}
-    unknown = {*named, *patterns} - blocks.keys()
+    unknown = {*named, *patterns, *([] if keys is None else [keys])} - blocks.keys()
     if unknown or not named:
         raise ValueError(f"the first batch has {brief(list(blocks))}, but not {brief(sorted(map(str, unknown)))}.")
     whole = not isinstance(estimators, Mapping)
-    shared = SharedBatches(chain([first], iterator), {name: deque() for name in named}, whole)
+    shared = SharedBatches(chain([first], iterator), {name: deque() for name in named}, keys, whole)
     rows = {}
     for name in named:
         try:
-            rows[name] = from_batches(OfLayer(shared.of(name)), classes=classes)
+            column = None if keys is None else name
+            blocks_of_one = OfLayer(shared.of(name))
+            rows[name] = from_batches(blocks_of_one, dtype=dtype, classes=classes, column=column, keys=keys)
         except (TypeError, ValueError) as error:
             raise _named(error, name) from None
     opened = {name: open_array(one, pattern=patterns[name]) if name in patterns else one for name, one in rows.items()}
     return shared, {name: clone(one) for name, one in named.items()}, opened
+
+
+def _blocks(batch: Unchecked) -> Unchecked:
+    """Return a batch that is a table as a dict of its columns, others as they are."""
+    names = None if isinstance(batch, Mapping) else names_of_columns(batch)
+    return batch if names is None else {name: batch[name] for name in names}
 
 
 def _named(error: Failure, name: str) -> Failure:

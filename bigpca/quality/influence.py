@@ -37,7 +37,7 @@ from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.quality.measurement import Replaced, SquaredScores, strip_rows
 from bigpca.quality.metrics import axes_of
-from bigpca.scales import Patterson, Whitening
+from bigpca.scales import Blocks, Patterson, Whitening
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
 from bigpca.solvers.eigh import EPS, top_eigenpairs
@@ -283,7 +283,9 @@ def standard_errors(
             f"{an(type(model).__name__)} without orthonormal components was given. Fit PCA or ApproximatePCA."
         )
     learned = isinstance(model.scale, bool | np.bool_) and model.scale_ is not None
-    if model.scale_ is not None and (isinstance(model.scale, Patterson) or (learned and model.center is not True)):
+    if model.scale_ is not None and (
+        isinstance(model.scale, Patterson | Blocks) or (learned and model.center is not True)
+    ):
         raise ValueError(
             f"scale = {model.scale!r} is learned from the rows, so it varies between samples too. This is covered only "
             "for scale=True with center=True. Fit with these, or with fixed divisors: scale=model.scale_."

@@ -22,6 +22,8 @@ from bigpca.data.batches import blocks_in_batches
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import (
     ApproximationWarning,
+    Shown,
+    brief,
     check_choice,
     positive_integer,
     real_number,
@@ -50,6 +52,7 @@ if TYPE_CHECKING:
 
 State = TypeVar("State", bound=Accumulator)
 Statistics: TypeAlias = Callable[[Any, Rows, Sequence[str]], Matrix]  # of every two blocks
+SHOWN_NAME = 9  # characters of the names of layers, in tables
 LEAST_SQUARE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)  # above which terms keep their digits
 
 
@@ -258,8 +261,8 @@ def procrustes(
     return Alignment(statistic(whole), _error(states, statistic), None, whole.count, omitted)
 
 
-@dataclass(frozen=True)
-class LayerComparison:
+@dataclass(frozen=True, repr=False)
+class LayerComparison(Shown):
     """How similar every two layers are.
 
     Attributes
@@ -308,14 +311,14 @@ class LayerComparison:
         wide = stdtrit(self.n_folds - 1, (1 + confidence) / 2) * self.standard_errors
         return self.values - wide, self.values + wide
 
-    def __str__(self) -> str:
-        wide = max(map(len, self.rows), default=0)
-        head = " " * wide + "".join(f" {name[:9]:>9}" for name in self.columns)
-        lines = [
-            f"{name:<{wide}}" + "".join(f" {value:9.3f}" for value in row)
-            for name, row in zip(self.rows, self.values, strict=True)
-        ]
-        return "\n".join([head, *lines])
+    def cells(self) -> list[tuple[str, ...]]:
+        """Return the names of the columns, and each row; of long names the ends that tell them apart."""
+        longest = max(map(len, self.columns), default=0)
+        ends = range(min(SHOWN_NAME, longest), longest + 1)
+        wide = next((w for w in ends if len({name[-w:] for name in self.columns}) == len(self.columns)), longest)
+        head = [name if len(name) <= wide else f"...{name[-wide:]}" for name in self.columns]
+        rows = zip(self.rows, self.values, strict=True)
+        return [(self.metric, *head), *((name, *(f"{value:.3f}" for value in row)) for name, row in rows)]
 
     def to_frame(self) -> pd.DataFrame:
         """Return the table as a pandas.DataFrame."""
@@ -384,6 +387,9 @@ def compare_layers(
     metrics: dict[str, Statistics] = {"cka": _cka_of, "procrustes": _procrustes_of, "svcca": of_svcca}
     check_choice("metric", metric, metrics)
     if isinstance(X, Mapping):
+        for network in (X, Y or {}):
+            if len(set(map(str, network))) < len(network):
+                raise ValueError(f"some of the layers {brief(list(network))} have one name. Name each by another text.")
         layers = [(f"{name}", one) for network in (X, Y or {}) for name, one in network.items()]
         opened = [open_side(one, "compare_layers", f"layer {name!r}") for name, one in layers]
         names, rows = [name for name, _ in layers], side_by_side(opened, [name for name, _ in layers])

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
-from bigpca.arrays import Vector, held_array
-from bigpca.errors import check_switch, positive_integer, real_number
+from bigpca.arrays import Integers, Vector, held_array
+from bigpca.errors import brief, check_switch, positive_integer, real_number
 from bigpca.solvers.components import rounding_level
 
 ROUNDING = 1e-12  # of allele frequencies
@@ -112,7 +112,92 @@ class CosLatitude:
         return np.asarray(1 / np.sqrt(np.cos(np.deg2rad(latitude))))
 
 
-LearnedScale: TypeAlias = bool | Patterson  # True: standard deviations
+@dataclass(frozen=True)
+class Blocks:
+    """Scale of several blocks of columns: each is divided by the root of the first eigenvalue of its covariance.
+
+    No block then decides the first components alone, however many columns it has, and in whatever unit (multiple
+    factor analysis).
+
+    Parameters
+    ----------
+    blocks : mapping, or sequence of str
+        Slices or ranges of columns by the name of their block, or the name of the block of each column. Every column
+        must be in one block.
+    standardize : bool, default False
+        Divide each column by its standard deviation first.
+
+    Notes
+    -----
+    Escofier & Pagès (1994), "Multiple factor analysis (AFMULT package)". ``PCA.block_contributions_`` has the share of
+    each block in each component. The eigenvalues come from the matrix of ``solver="covariance"``, without a further
+    read; with other solvers each block is first fitted by itself.
+
+    Examples
+    --------
+    >>> Blocks(["genes", "genes", "proteins"]) == Blocks({"genes": slice(0, 2), "proteins": range(2, 3)})
+    True
+    """
+
+    blocks: Mapping[str, object] | Sequence[str] | Sequence[tuple[str, int, int]]
+    standardize: bool = False
+
+    def __post_init__(self) -> None:
+        check_switch("standardize", self.standardize)
+        object.__setattr__(self, "blocks", _runs(self.blocks))  # comparable, with a repr that evaluates
+
+    @property
+    def runs(self) -> Sequence[tuple[str, int, int]]:
+        """Name, first column and end of the last one of each run of columns of one block, in order."""
+        return cast("Sequence[tuple[str, int, int]]", self.blocks)
+
+    @property
+    def columns(self) -> dict[str, Integers]:
+        """The columns of each block, in the order of their first ones."""
+        names = dict.fromkeys(name for name, _, _ in self.runs)
+        return {
+            name: np.concatenate([np.arange(first, stop) for own, first, stop in self.runs if own == name])
+            for name in names
+        }
+
+    def check_columns(self, d: int) -> None:
+        """Reject rows of another number of columns; raises ValueError."""
+        if self.runs[-1][2] != d:
+            raise ValueError(
+                f"the blocks of Blocks have {self.runs[-1][2]} columns, but X has {d}. Name each column once."
+            )
+
+
+def _runs(blocks: object) -> tuple[tuple[str, int, int], ...]:
+    """Return the runs of blocks that are given in one of three ways; raises as :class:`Blocks`."""
+    wanted = TypeError(
+        f"blocks = {brief(repr(blocks))}; slices of columns by name with their ends, such as {{'a': slice(0, 3), 'b': "
+        "slice(3, 9)}, or the name of the block of each column, were expected."
+    )
+    if isinstance(blocks, Mapping):
+        ranges = [range(own.stop or 0)[own] if isinstance(own, slice) else own for own in blocks.values()]
+        if not ranges or not all(isinstance(own, range) and len(own) and min(own) >= 0 for own in ranges):
+            raise wanted
+        taken = np.concatenate([np.asarray(own) for own in ranges])
+        times = np.bincount(taken)
+        if not (times == 1).all():
+            j = int(np.argmax(times != 1))
+            raise ValueError(f"column {j} is in {times[j]} blocks, but one block for each column was expected.")
+        codes = np.repeat(np.arange(len(ranges)), list(map(len, ranges)))[np.argsort(taken)]
+        names = np.array([str(name) for name in blocks], object)[codes].tolist()
+    elif isinstance(blocks, str) or not isinstance(blocks, Iterable):
+        raise wanted
+    else:
+        names = list(blocks)
+        if names and all(isinstance(one, tuple | list) for one in names):  # runs, as in a repr, or in a file
+            return tuple((str(name), int(first), int(stop)) for name, first, stop in names)
+        if not names or not all(isinstance(one, str) for one in names):
+            raise wanted
+    starts = [j for j in range(len(names)) if not j or names[j] != names[j - 1]]
+    return tuple((str(names[j]), j, stop) for j, stop in zip(starts, [*starts[1:], len(names)], strict=True))
+
+
+LearnedScale: TypeAlias = bool | Patterson | Blocks  # True: standard deviations
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import dask.array as da
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import xarray as xr
 import zarr
 
 import bigpca as bp
@@ -170,6 +171,37 @@ def test_names_and_coordinates_say_the_lag() -> None:
     np.testing.assert_array_equal(components.values.reshape(2, -1), model.components_)
     scores = model.transform(rows)
     assert scores.shape == (N - 2, 2)
+
+
+@pytest.mark.parametrize("groups", [None, TRAJECTORIES])
+@pytest.mark.parametrize("chunks", [None, 20])
+def test_windows_of_a_field_keep_its_times_lags_and_grid(groups: Any, chunks: int | None, tmp_path: Path) -> None:
+    coords = {"time": np.arange(N) * 6.0, "lat": [10.0, 20.0], "lon": [1.0, 2.0], "season": ("time", np.arange(N) % 4)}
+    field = xr.DataArray(X[:, :4].reshape(N, 2, 2), dims=("time", "lat", "lon"), coords=coords, name="sst")
+    field = field.where((field.lat > 10) | (field.lon > 1))  # land
+    field = field if chunks is None else field.chunk(time=chunks)
+    rows = lagged(field, [0, 2, 3], groups=groups)
+    model = bp.PCA().fit(rows)
+    scores = model.transform(rows)
+    starts = starts_of(X, 3, groups)
+    assert scores.dims == ("time", "component")
+    xr.testing.assert_equal(scores.time, field.time[starts])
+    back = model.inverse_transform(scores)
+    assert back.dims == ("time", "lag", "lat", "lon")
+    np.testing.assert_array_equal(back.lag, [0, 2, 3])
+    np.testing.assert_allclose(back.sel(lag=2).values, field.values[np.array(starts) + 2], atol=1e-8)
+    series = unlagged(back, [0, 2, 3], groups=groups, like=field)
+    held = np.unique(np.add.outer(starts, [0, 2, 3]))
+    xr.testing.assert_allclose(series[held].compute(), field[held].compute(), atol=1e-8)
+    assert series.sizes == field.sizes
+    assert series.season.equals(field.season)
+    assert np.isnan(np.delete(series.values, held, axis=0)).all()
+    assert "time" not in unlagged(back.transpose("lag", ..., "time").transpose("time", ...), [0, 2, 3]).coords
+    model.save(tmp_path / "m.zarr")
+    xr.testing.assert_allclose(bp.load(tmp_path / "m.zarr").transform(rows).compute(), scores.compute())
+    assert model.spe(rows).dims == ("time",)
+    with pytest.raises(ValueError, match=r"rows have 3 lags, not lags = \(0, 1, 2\)"):
+        unlagged(back, range(3))
 
 
 def test_graphs_of_windows_do_not_grow_with_the_number_of_trajectories() -> None:

@@ -947,6 +947,10 @@ LEAVING = CASES | {
     "PCA krylov scaled": Case(lambda: bp.PCA(2, solver="krylov", scale=True, tol=1e-12)),
     "PCA standardized": Case(lambda: bp.PCA(2, preprocess=bp.preprocessing.Standardize())),
     "PCA of Pearson residuals": Case(lambda: bp.PCA(2, preprocess=bp.preprocessing.PearsonResiduals())),
+    "PCA of blocks": Case(lambda: bp.PCA(2, scale=bp.scales.Blocks(["a", *"b" * (D - 1)]))),
+    "PCA krylov of blocks": Case(
+        lambda: bp.PCA(2, solver="krylov", scale=bp.scales.Blocks(["a", *"b" * (D - 1)]), tol=1e-12)
+    ),
     "PCA of counts of alleles": Case(lambda: bp.PCA(2, scale=bp.scales.Patterson(ploidy=99))),
     "PCA of normalized totals": Case(
         lambda: bp.PCA(2, preprocess=[bp.preprocessing.NormalizeTotal(), bp.preprocessing.Log1p()])

@@ -64,7 +64,7 @@ from bigpca.solvers.components import (
 )
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs
 from bigpca.solvers.nystrom import nystrom, nystrom_bytes
-from bigpca.solvers.scaling import Patterson
+from bigpca.solvers.scaling import Blocks, Patterson
 
 MIN_COLUMNS = 100
 COLUMNS_PER_COMPONENT = 10
@@ -473,6 +473,11 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         if self.n_components == "mle":
             raise ValueError(
                 'n_components = "mle" needs the whole spectrum, which a sketch does not provide. Use PCA, or an int.'
+            )
+        if isinstance(self.scale, Blocks):
+            raise ValueError(
+                "scale=Blocks(...) needs the first eigenvalue of each block of columns, which a sketch does not "
+                "provide. Use PCA, which reads further times if the covariance is too large."
             )
         standardization, keep = standardization_of(self, d, grid), setting(self, "keep_state_bytes")
         fit = Settings.of(self, standardization=standardization, keep_state_bytes=keep)

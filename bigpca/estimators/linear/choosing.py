@@ -1,6 +1,7 @@
 """The choice of a solver of PCA: all applicable fits, compared by cost.
 
-Parallel analysis by any solver: reads that find the edge of unrelated columns, and then the fit that it decides.
+Parallel analysis by any solver: reads that find the edge of unrelated columns, and then the fit that it decides; and
+blocks of columns: a fit of each, and then that of all.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Array, DType, Integers
+from bigpca.arrays import Array, DType, Integers, Vector
 from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
@@ -22,14 +23,16 @@ from bigpca.estimators.linear.krylov import KrylovFit
 from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, check_enough_rows
 from bigpca.estimators.shared.fit import Fit, choose, first_that_fits
+from bigpca.forms import Values
 from bigpca.passes.accumulators.base import column_scale
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.fold import Declared, Folded, Read, costs
-from bigpca.passes.reading.row_maps import Affine, MapStep, NumberedMap
+from bigpca.passes.reading.row_maps import Affine, MapStep, NumberedMap, RowMap
 from bigpca.passes.rows import Rows, check_dense
 from bigpca.records import of_part
 from bigpca.seeds import signs
 from bigpca.solvers.components import NComponents, ParallelAnalysis, by_name, noise_edge, unknown_edge
+from bigpca.solvers.scaling import Blocks
 
 FLIPPED = "flipped"
 
@@ -196,6 +199,111 @@ def null_fit(
     return NullFit(rows, rule, settings, decided, null)
 
 
+@dataclass(frozen=True)
+class ColumnsAt(RowMap):
+    """Row map to some of the columns.
+
+    Attributes
+    ----------
+    columns : ndarray of shape (m,), ascending
+    """
+
+    takes_csr: ClassVar[bool] = True
+    keeps_csr: ClassVar[bool] = True
+
+    columns: Integers
+
+    def apply(self, rows: Values, where: str) -> Values:
+        """Return rows (b, m)."""
+        return rows[:, self.columns]
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """That of the rows."""
+        return dtype
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The mapped rows."""
+        return rows * len(self.columns) * itemsize, 0
+
+
+@dataclass(frozen=True)
+class BlockFit(Fit[PCAResult]):
+    """A fit of one component to each block of columns, and then that of all blocks, divided by what these found.
+
+    Attributes
+    ----------
+    settings : Settings
+    blocks : Blocks
+    divided : callable
+        Divisors of the columns -> the fit, planned.
+    """
+
+    depends_on: ClassVar[tuple[str, ...]] = ("blocks", "main", "settings.center")
+
+    settings: Settings
+    blocks: Blocks
+    divided: Callable[[Vector], Fit[PCAResult]]
+
+    @cached_property
+    def main(self) -> Fit[PCAResult]:
+        """The fit, for any divisors."""
+        return self.divided(np.ones(self.rows.n_columns))
+
+    @cached_property
+    def parts(self) -> dict[str, Fit[PCAResult]]:
+        """The fit of each block."""
+        standardization = Standardization(self.settings.center, self.blocks.standardize)
+        one = replace(self.settings, n_components=1, standardization=standardization, keep_state_bytes=0)
+        return {
+            f"block {name}": plan_fit(self.rows.mapped(MapStep(ColumnsAt(own), len(own))), one, self.main.solver)
+            for name, own in self.blocks.columns.items()
+        }
+
+    solver = of_part("main", "solver")
+    exact = of_part("main", "exact")
+    least_price = of_part("main", "least_price")
+    notes = of_part("main", "notes")
+
+    @property
+    def account(self) -> str:
+        return f"a fit of one component to each of {len(self.parts)} blocks; {self.main.reason}"
+
+    def passes(self) -> tuple[Declared, ...]:
+        named = [(name, one) for name, fit in self.parts.items() for one in costs(fit.passes())]
+        return (*(replace(one, name=f"{name} {one.name}") for name, one in named), *self.main.passes())
+
+    def solve_cost(self) -> SolveCost:
+        main, parts = self.main.solve_cost(), [fit.solve_cost() for fit in self.parts.values()]
+        return replace(
+            main,
+            flops=main.flops + sum(one.flops for one in parts),
+            between=main.between + sum(one.between for one in parts),
+            bytes=max(main.bytes, *(one.bytes for one in parts)),
+        )
+
+    def run(self, run: Run) -> PCAResult:
+        scale = np.ones(self.rows.n_columns)
+        for (name, fit), own in zip(self.parts.items(), self.blocks.columns.values(), strict=True):
+            with run.within(name):
+                found = fit.run(run)
+            root = np.sqrt(found.explained_variance_[0]) or 1.0  # of a constant block
+            scale[own] = root if found.scale_ is None else root * found.scale_
+        return self.divided(scale).run(run)
+
+
+def block_fit(rows: Rows, settings: Settings, solver: str, blocks: Blocks) -> BlockFit:
+    """Plan a fit of each block before that of all."""
+    standardization = settings.standardization
+
+    def divided(scale: Vector) -> Fit[PCAResult]:
+        affine = Affine(np.zeros(len(scale)), 1 / scale)
+        given = affine if standardization.given is None else replace(standardization.given, inverse_scale=1 / scale)
+        known = replace(settings, standardization=replace(standardization, scale=False, given=given))
+        return plan_fit(rows.mapped(MapStep(affine, len(scale), len(scale))), known, solver)
+
+    return BlockFit(rows, settings, blocks, divided)
+
+
 FITS: dict[str, type[PCAFit]] = {fit.solver: fit for fit in (CovarianceFit, DotFit, KrylovFit)}  # a new solver: one row
 
 
@@ -222,7 +330,12 @@ def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
             )
         reject_undecided(settings.n_components, variances=True)
         return CovarianceFit(rows, settings)
-    rule = undecided(settings.n_components, variances=False)
+    rule, blocks = undecided(settings.n_components, variances=False), settings.scale
+    if isinstance(blocks, Blocks):
+        moments, apart = CovarianceFit(rows, settings), block_fit(rows, settings, solver, blocks)
+        if rule is None and (solver == CovarianceFit.solver or rows.order.once):
+            return moments
+        return apart if rule is not None or solver != "auto" else choose([moments], [apart])
     if rule is not None:
         moments = CovarianceFit(rows, settings)  # its one read has the variances of the columns too
         one_read = rule.null == "deterministic"

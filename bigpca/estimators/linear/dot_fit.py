@@ -242,7 +242,7 @@ class DotFit(PCAFit):
         return SolveCost(
             4 / 3 * n**3,
             bytes=8 * self.k * (4 * d + n),  # products, their QR, components and a copy; vectors
-            output_bytes=linear_bytes(self.k, d, scaled=self.settings.scales),
+            output_bytes=linear_bytes(self.k, d, scaled=self.settings.scales, variances=not self.rows.sparse),
         )
 
     def run(self, run: Run) -> PCAResult:
@@ -403,5 +403,6 @@ def dot_spectrum(
         weight_sums=rows.counted.sums,
         centring_error_=dot.centring_error,
         shrinkage=dot.shrinkage,
+        column_variances=np.maximum(dot.squares, 0.0) / (rows.weight - 1) if len(dot.squares) else None,
         roundings=rows.roundings,
     )

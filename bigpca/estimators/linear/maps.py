@@ -33,7 +33,7 @@ from bigpca.passes.reading.row_maps import L2, Affine, Float64Map, MapStep, RowM
 from bigpca.passes.rows import Rows
 from bigpca.settings import setting
 from bigpca.sketches import Sketch
-from bigpca.solvers.scaling import CosLatitude, LearnedScale, Patterson
+from bigpca.solvers.scaling import Blocks, CosLatitude, LearnedScale, Patterson
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -473,7 +473,7 @@ class LogLikelihood(Float64Map):
 
 
 Center: TypeAlias = bool | ArrayLike  # a vector (d,)
-Scale: TypeAlias = bool | Patterson | CosLatitude | ArrayLike
+Scale: TypeAlias = bool | Patterson | Blocks | CosLatitude | ArrayLike
 
 
 @dataclass(frozen=True)
@@ -484,7 +484,7 @@ class Standardization:
     ----------
     center : bool
         Whether the mean is learned.
-    scale : bool or Patterson
+    scale : bool, Patterson or Blocks
         What is learned; False for nothing.
     given : Affine or None
         A given centre and scale.
@@ -504,18 +504,25 @@ class Standardization:
             For anything but booleans, rules, and finite vectors of d numbers, positive ones as a scale.
         """
         shift = None if isinstance(center, bool | np.bool_) else _vector("center", center, d, grid)
-        learned = isinstance(scale, bool | np.bool_ | Patterson)
-        divisors = None if learned else _scale_vector(scale, d, grid)
+        learned = isinstance(scale, bool | np.bool_ | Patterson | Blocks)
+        divisors = None if learned else scale_vector(scale, d, grid)
         if shift is not None and isinstance(scale, Patterson):
             raise ValueError(
                 f"scale = {scale!r} is learned from the mean, but center is a given vector. Use center=True, or give "
                 "the scale as a vector."
             )
+        if isinstance(scale, Blocks):
+            scale.check_columns(d)
         given = None
         if divisors is not None or (shift is not None and shift.any()):
             given = Affine(np.zeros(d) if shift is None else shift, None if divisors is None else 1 / divisors)
-        kept: LearnedScale = scale if isinstance(scale, Patterson) else learned and bool(scale)
+        kept: LearnedScale = scale if isinstance(scale, Patterson | Blocks) else learned and bool(scale)
         return cls(shift is None and bool(center), kept, given)
+
+    @property
+    def of_columns(self) -> LearnedScale:
+        """What is learned of single columns, before their blocks are divided by anything."""
+        return self.scale.standardize if isinstance(self.scale, Blocks) else self.scale
 
     @property
     def scales(self) -> bool:
@@ -576,7 +583,7 @@ def _vector(name: str, given: Center | Scale, d: int, grid: Grid | None) -> Vect
             f"column, was expected. Pass np.asarray({name}).ravel(), in the order of the columns."
         )
     if vector.ndim != 1:
-        rules = "" if name == "center" else " bp.scales.Patterson(), bp.scales.CosLatitude(latitude), or"
+        rules = "" if name == "center" else " a rule such as bp.scales.CosLatitude(latitude), or"
         raise TypeError(
             f"{name} = {given!r} is {an(type(given).__name__)}; True, False,{rules} a vector of {d} numbers was "
             "expected."
@@ -596,7 +603,8 @@ def _vector(name: str, given: Center | Scale, d: int, grid: Grid | None) -> Vect
     return vector
 
 
-def _scale_vector(scale: Scale, d: int, grid: Grid | None) -> Vector:
+def scale_vector(scale: Scale, d: int, grid: Grid | None) -> Vector:
+    """Return the divisors of d columns, on a grid if they are of a DataArray; raises as :meth:`Standardization.of`."""
     if isinstance(scale, CosLatitude):
         scale = _of_latitudes(scale, grid)
     vector = _vector("scale", scale, d, grid)

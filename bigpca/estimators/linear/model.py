@@ -272,8 +272,10 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         """
         check_is_fitted(self)
         check_centred(self, "a correlation")
-        divisors = standardization_of(self, self.n_features_in_).divisors
-        variances = column_variances(residual_state(self, "feature_correlations")) * divisors**2  # of columns as given
+        divisors, variances = standardization_of(self, self.n_features_in_).divisors, self._result.column_variances
+        if variances is None:
+            variances = column_variances(residual_state(self, "feature_correlations"))
+        variances = variances * divisors**2  # of columns as given
         return correlations(self.loadings_, variances if self.scale_ is None else variances / self.scale_**2)
 
     @solving

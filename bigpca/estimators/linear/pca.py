@@ -48,6 +48,7 @@ from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import beside_covariates
 from bigpca.settings import setting
 from bigpca.solvers.components import CrossValidated, NComponents, by_name, check_n_components
+from bigpca.solvers.scaling import Blocks
 
 if TYPE_CHECKING:
     pass
@@ -94,8 +95,9 @@ class PCA(LinearModel[Moments]):
     scale : bool, array-like of shape (d,), or rule, default False
         Divide each feature by its standard deviation (about its mean with divisor n, as StandardScaler, whatever
         ``center`` is), in the same pass: correlation PCA; or by given positive numbers; or by a rule,
-        :class:`bigpca.scales.Patterson` or :class:`bigpca.scales.CosLatitude`. For rows of a DataArray, ``center`` and
-        ``scale`` may be DataArrays along some dimensions of the columns: they are aligned by name.
+        :class:`bigpca.scales.Patterson`, :class:`bigpca.scales.CosLatitude`, or :class:`bigpca.scales.Blocks` of
+        columns (multiple factor analysis). For rows of a DataArray, ``center`` and ``scale`` may be DataArrays along
+        some dimensions of the columns: they are aligned by name.
     whiten : bool or :class:`bigpca.scales.Whitening`, default False
         Divide scores by their standard deviations, or by the rule's powers of the variances; along axes of variance 0
         they are 0.
@@ -142,6 +144,8 @@ class PCA(LinearModel[Moments]):
     sum_weights_, n_effective_ : float
         Sum of the weights of the rows, which replaces n in all of the above, and Kish's effective number of
         rows, ``sum(w)^2 / sum(w^2)``; both are ``n_samples_``, the number of rows of positive weight, without weights.
+    block_contributions_ : dict of str to ndarray of shape (k,)
+        Of ``scale=bp.scales.Blocks(...)``.
     shrinkage_factors_ : ndarray of shape (k,)
         Scores of new rows over those of rows of the fit, along each component: 1 where rows are many beside columns.
         From all eigenvalues after "dot" (up to 1,024 rows, or 11 times as many columns), and where up to 1,024 columns
@@ -211,6 +215,17 @@ class PCA(LinearModel[Moments]):
         fit = plan_fit(rows, self._settings(standardization, rows.seed), self.solver)
         check_n_components(self.n_components, fit.rows.n_present, d)  # again: rows are counted, or have weight 0
         return fit
+
+    @property
+    def block_contributions_(self) -> dict[str, Vector]:
+        """Share of each block of columns in each component (k,), by name, with ``scale=bp.scales.Blocks(...)``.
+
+        The sum of the squares of its entries in ``components_``: shares of all blocks add up to 1.
+        """
+        check_is_fitted(self)
+        if not isinstance(self.scale, Blocks):
+            raise AttributeError(f"scale = {self.scale!r} has no blocks. Fit with scale=bp.scales.Blocks(...).")
+        return {name: (self.components_[:, own] ** 2).sum(axis=1) for name, own in self.scale.columns.items()}
 
     @property
     def shrinkage_factors_(self) -> Vector:

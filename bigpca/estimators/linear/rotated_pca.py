@@ -109,7 +109,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     With loadings ``A = components' sqrt(variances)`` (d, k) and unit scores z of the PCA, ``x ~ mean + A z = mean + (A
     T) (T^-1 z)``: the span, and therefore the reconstruction, is that of the PCA. Varimax takes the orthogonal T that
     maximises the variance of the squared loadings of each component, quartimax the sum of their squares; promax lets
-    components correlate. Kaiser's normalisation is on: features have the same weight, whatever share of their variance
+    components correlate. With Kaiser's normalisation, features have the same weight, whatever share of their variance
     the components explain.
 
     Parameters
@@ -120,6 +120,9 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         Two orthogonal rotations, and an oblique one.
     power : float, default 4
         For promax: the target is this power of the varimax loadings.
+    normalize : bool, default True
+        Kaiser's normalisation: the loadings of each feature have length 1 while they are rotated, as in R's ``varimax``
+        and in xeofs. Without it, features that vary most decide, as grid cells that are not standardized.
     estimator : PCA, ApproximatePCA or None, default None
         None for ``PCA(n_components)``.
     preprocess : a preprocessor such as ``bp.preprocessing.L2()``, a list of them, or None, default None
@@ -168,10 +171,13 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     _: KW_ONLY
     rotation: str = "varimax"
     power: float = 4
+    normalize: bool = True
     estimator: Unchecked = None
 
     @classmethod
-    def of(cls, model: PCA | ApproximatePCA, rotation: str = "varimax", *, power: float = 4) -> Self:
+    def of(
+        cls, model: PCA | ApproximatePCA, rotation: str = "varimax", *, power: float = 4, normalize: bool = True
+    ) -> Self:
         """Rotate the loadings of a fitted PCA; nothing is read.
 
         Parameters
@@ -182,6 +188,8 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
             Two orthogonal rotations, and an oblique one.
         power : float, default 4
             Of promax.
+        normalize : bool, default True
+            Kaiser's normalisation.
 
         Returns
         -------
@@ -208,9 +216,9 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         check_is_fitted(model)
         has_covariance(model)
         policies = {name: getattr(model, name) for name in OF_ALL}
-        rotated = cls(rotation=rotation, power=power, estimator=clone(model), **policies)
+        rotated = cls(rotation=rotation, power=power, normalize=normalize, estimator=clone(model), **policies)
         rotated._inner()
-        rotated._found, rotated.solver_ = Rotated(copy(model), _rotation(model, rotation, power)), model.solver_
+        rotated._found, rotated.solver_ = Rotated(copy(model), rotated._rotation(model)), model.solver_
         rotated.n_features_in_ = model.n_features_in_
         steps = rotated._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
         # maps_of raises if they were changed after the fit.
@@ -241,7 +249,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     def _made(self, found: PCAResult) -> Rotated:
         inner = self._inner()
         inner._found, inner.n_features_in_ = found, len(found.mean_)
-        return Rotated(inner, _rotation(inner, self.rotation, self.power))
+        return Rotated(inner, self._rotation(inner))
 
     def _remember(self, rows: Rows) -> None:
         super()._remember(rows)
@@ -263,23 +271,22 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         axes = np.asarray(np.linalg.solve(self.rotation_matrix_, unit), np.float64)
         return Projection(self.mean_, self.scale_, axes, None, self.nan_policy, limits=limits_of(inner.scale))
 
+    def _rotation(self, model: PCA | ApproximatePCA) -> Matrix:
+        """Return the transformation of the loadings.
 
-def _rotation(model: PCA | ApproximatePCA, method: str, power: float) -> Matrix:
-    """Return the transformation of the loadings.
-
-    Raises
-    ------
-    ValueError
-        For a single component, and for components of variance 0.
-    """
-    k = model.n_components_
-    if k < 2:
-        raise ValueError(f"a rotation needs at least two components, but the model has {k}. Fit more.")
-    # Axes are divided by the deviations of their scores, so none may be rounding.
-    sound = np.count_nonzero(model._result.known_variances)
-    if sound < k:
-        raise ValueError(
-            f"{k - sound} of {k} components have variance 0, so they have no scores of variance 1 to rotate. Keep "
-            f"{sound} components."
-        )
-    return simple_structure(model.loadings_, method, power)
+        Raises
+        ------
+        ValueError
+            For a single component, and for components of variance 0.
+        """
+        k = model.n_components_
+        if k < 2:
+            raise ValueError(f"a rotation needs at least two components, but the model has {k}. Fit more.")
+        # Axes are divided by the deviations of their scores, so none may be rounding.
+        sound = np.count_nonzero(model._result.known_variances)
+        if sound < k:
+            raise ValueError(
+                f"{k - sound} of {k} components have variance 0, so they have no scores of variance 1 to rotate. Keep "
+                f"{sound} components."
+            )
+        return simple_structure(model.loadings_, self.rotation, self.power, normalized=self.normalize)

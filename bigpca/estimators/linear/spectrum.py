@@ -57,6 +57,7 @@ from bigpca.solvers.eigh import (
     top_eigenpairs,
 )
 from bigpca.solvers.indefinite import negative_eigenvalue
+from bigpca.solvers.scaling import Blocks
 from bigpca.solvers.shrinkage import shrinkage_factors
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class Settings(IterationSettings):
 
     center = of_part("standardization", "center")
     scale = of_part("standardization", "scale")  # by what is learned of the columns they are divided
+    of_columns = of_part("standardization", "of_columns")  # or by what is learned of single columns, before blocks
     scales = of_part("standardization", "scales")  # whether by anything, learned or given
 
     def wanted(self, n: int, d: int) -> int:
@@ -197,6 +199,8 @@ class PCAResult(SummedRows, Certified):
         Of the components, from all eigenvalues; None where a fit finds only some.
     settled : bool or None
         Whether an iteration without a certificate met its tolerance.
+    column_variances : ndarray of shape (d,), or None
+        Of the columns as they were read, where the fit knows them but keeps no moments.
     """
 
     none_is_known: ClassVar[frozenset[str]] = frozenset({"scale_"})
@@ -215,6 +219,7 @@ class PCAResult(SummedRows, Certified):
     negative_eigenvalue_: float | None = stored(of=float, most=0, default=None)
     shrinkage: tuple[float, ...] | None = stored(of=tuple, least=0, most=1, default=None)
     settled: bool | None = stored(of=bool, default=None)
+    column_variances: Vector | None = stored("d", default=None)
 
     solve_error_ = of_part("regression", "error")
     covariate_coef_ = of_part("regression", "coef")
@@ -346,12 +351,16 @@ def solve_moments(
     keep = sums.state_bytes <= settings.keep_state_bytes
     S = square_on(device_of_solve(d), moments, moments if settings.covariates else summed)
     scale, spread = None, diagonal_of(S)
-    if settings.scale:
-        scale = column_scale(spread, moments.mean, n, settings.scale, weight)
+    if settings.of_columns:
+        scale = column_scale(spread, moments.mean, n, settings.of_columns, weight)
     if not settings.center:
         S = plus_outer(S, weight, moments.mean)
     if scale is not None:
         S = divided_by(S, scale)
+    if isinstance(settings.scale, Blocks):
+        noise = rounded_squares(spread, moments.mean, weight) / (1.0 if scale is None else scale**2)
+        roots = block_roots(S, settings.scale, weight, noise)
+        S, scale = divided_by(S, roots), roots if scale is None else scale * roots
     S /= weight - 1
     columns = diagonal_of(S)
     total = float(columns.sum())
@@ -406,6 +415,20 @@ def solve_moments(
     )
 
 
+def block_roots(S: Array, rule: Blocks, weight: float, noise: Vector) -> Vector:
+    """Return the roots (d,) of the first eigenvalue of the block of each column, 1 for blocks that are constant.
+
+    ``S / (weight - 1)`` is the covariance, or holds its upper triangle; ``noise`` (d,) is the rounding of its diagonal.
+    """
+    roots = np.ones(len(noise))
+    for own in rule.columns.values():
+        block = S[own[:, None], own]
+        largest = float(top_eigenpairs(block if isinstance(block, np.ndarray) else host_array(block), 1)[0][0])
+        if largest > noise[own].sum():
+            roots[own] = np.sqrt(largest / (weight - 1))
+    return roots
+
+
 def shrinkage_of(whole: Vector | None, k: int, freedom: float) -> tuple[float, ...] | None:
     """Return the shrinkage of k components from all eigenvalues, if these are known."""
     return None if whole is None else tuple(shrinkage_factors(whole[:k], whole[k:], freedom).tolist())
@@ -433,8 +456,8 @@ def held_out_errors(
         d, C, mean, scale = left.n_features, left.scatter, left.mean, None
         if again is not None:
             mean = mean + again.mean[:d]
-        if settings.scale:
-            scale = column_scale(np.diagonal(C).copy(), mean, rest.count, settings.scale, rest.weight)
+        if settings.of_columns:
+            scale = column_scale(np.diagonal(C).copy(), mean, rest.count, settings.of_columns, rest.weight)
         if not settings.center:
             e[:d] += mean
             C = plus_outer(C, rest.weight, mean)
@@ -444,6 +467,9 @@ def held_out_errors(
             S = B.T @ S @ B
         if scale is not None:
             C, S = divided_by(C, scale), S / scale / scale[:, None]
+        if isinstance(settings.scale, Blocks):
+            roots = block_roots(C, settings.scale, rest.weight, np.zeros(d))
+            C, S = divided_by(C, roots), S / roots / roots[:, None]
         values, axes = top_eigenpairs(C / (rest.weight - 1), threads=settings.threads)
         rank = min(rest.count - (0 if effect is None else effect.rank), d)
         values = np.where(values > MULTIPLIED * left.precision * values[0], values, 0.0)
@@ -540,6 +566,7 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSu
         degrees_of_freedom(n, sums)
 
 
-def linear_bytes(k: int, d: int, *, scaled: bool = False, state: int = 0) -> int:
+def linear_bytes(k: int, d: int, *, scaled: bool = False, variances: bool = False, state: int = 0) -> int:
     """Return the bytes of a saved model, with the kept state."""
-    return bytes_of(PCAResult, {"k": k, "d": d}, *(["scale_"] if scaled else [])) + state
+    optional = ["scale_"] * scaled + ["column_variances"] * variances
+    return bytes_of(PCAResult, {"k": k, "d": d}, *optional) + state

@@ -65,9 +65,9 @@ class CCA(SideScores, Predicts):
         At most min(p, q).
     regularization : float or tuple of two, default 0.0
         Added to the covariances of X and of Y (of the scaled columns), for more columns than rows (Vinod 1976).
-    scale : bool, default True
-        Divide columns by their standard deviations. Without, correlations are the same, but predictions are not, as in
-        scikit-learn.
+    scale : bool, :class:`bigpca.scales.CosLatitude`, or a tuple of two, for X and Y, default True
+        Divide columns by their standard deviations, or by those of a rule; in a tuple also by given positive numbers.
+        Without, correlations are the same, but predictions are not, as in scikit-learn.
     preprocess, preprocess_y : a preprocessor such as :class:`bigpca.preprocessing.L2`, a list, or None, default None
         Applied to each row of X, and of Y, first.
     nan_policy : {"raise", "omit"}, default "raise"
@@ -228,8 +228,8 @@ class PLSSVD(SideScores):
     ----------
     n_components : int, default 2
         At most min(p, q).
-    scale : bool, default True
-        Divide columns by their standard deviations.
+    scale : bool, :class:`bigpca.scales.CosLatitude`, or a tuple of two, for X and Y, default True
+        Divide columns by their standard deviations, or by those of a rule; in a tuple also by given positive numbers.
     preprocess, preprocess_y : a preprocessor such as :class:`bigpca.preprocessing.L2`, a list, or None, default None
         Applied to each row of X, and of Y, first.
     nan_policy : {"raise", "omit"}, default "raise"

@@ -5,23 +5,29 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Self, cast
+from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import DTypeLike
+from numpy.typing import ArrayLike, DTypeLike
 from sklearn.utils import Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Input, Matrix, Path, Vector, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.batches import has_batches
-from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid, grid_from_stored, grid_to_stored
 from bigpca.data.views import View
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import positive_integer
-from bigpca.estimators.linear.maps import Projection, Reconstruction, SecondRead, Standardization, projected
+from bigpca.estimators.linear.maps import (
+    Projection,
+    Reconstruction,
+    SecondRead,
+    Standardization,
+    projected,
+    scale_vector,
+)
 from bigpca.estimators.linear.spectrum import (
     Settings,
     check_enough_rows,
@@ -35,7 +41,14 @@ from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.folds import check_folds, placed_in_folds
 from bigpca.estimators.shared.growing import check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, settle_non_finite
-from bigpca.estimators.shared.labelled import common_grid, dataset_of, grid_of_columns, labelled_rows, open_side
+from bigpca.estimators.shared.labelled import (
+    common_grid,
+    dataset_of,
+    grid_of_columns,
+    labelled_rows,
+    labels_for,
+    open_side,
+)
 from bigpca.estimators.shared.opening import (
     fitted_preprocessors,
     opened,
@@ -54,7 +67,7 @@ from bigpca.estimators.shared.outputs import (
 )
 from bigpca.estimators.shared.results import KeptRows, RowCounts, checked_count
 from bigpca.estimators.shared.transformer import of_all
-from bigpca.parameters import SWITCH
+from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.base import Accumulator, column_scale
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
@@ -76,9 +89,12 @@ from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import EPS, NOISE, rounded_squares, stored_squares
 from bigpca.solvers.moments import Frame, Scatter, warn_dependent, warn_stored
 from bigpca.solvers.pairs import Columns
+from bigpca.solvers.scaling import CosLatitude
 from bigpca.storage.files import content_digest
 
-SCALED = {"scale": SWITCH}  # which is something else in models of one side
+SCALED = {"scale": Parameter()}  # which is something else in models of one side
+SideScale: TypeAlias = bool | CosLatitude | tuple[bool | CosLatitude | ArrayLike, bool | CosLatitude | ArrayLike]
+Divisors: TypeAlias = tuple[bool | Vector, bool | Vector]
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -125,8 +141,9 @@ class JointMoments:
         Of the first read.
     p : int
         Columns of X.
-    scale : bool
-        Whether columns are divided by their standard deviations (divisor n - 1), those that are constant by 1.
+    scale : tuple of two, bool or ndarray of shape (p,), (q,)
+        Of both sides: whether columns are divided by their standard deviations (divisor n - 1), those that are constant
+        by 1; or given divisors.
     roundings : tuple of float
         Relative rounding of the stored values of both sides, and of covariates.
     second : SecondRead or None
@@ -145,7 +162,7 @@ class JointMoments:
 
     moments: Moments
     p: int
-    scale: bool
+    scale: Divisors
     roundings: tuple[float, ...]
     second: SecondRead | None = None
     again: Moments | None = None
@@ -291,10 +308,14 @@ class JointMoments:
 
     def deviations(self) -> Vector:
         """Return the divisors (p + q,) of the columns."""
-        d, weight = self.moments.n_features, self.moments.weight
-        if not self.scale:
-            return np.ones(d)
-        squares = self.moments.squares
+        d = self.moments.n_features
+        found, squares = np.ones(d), self.moments.squares
+        for part, own in zip(self.scale, (slice(0, self.p), slice(self.p, d)), strict=True):
+            found[own] = part if isinstance(part, np.ndarray) else self._deviations(squares)[own] if part else 1.0
+        return found
+
+    def _deviations(self, squares: Vector) -> Vector:
+        weight = self.moments.weight
         found = column_scale(squares, self.moments.mean, self.moments.count, True, weight)
         constant = (found == 1.0) & (np.abs(squares / weight - 1.0) > 1e-9)
         return np.where(constant, 1.0, found * np.sqrt(weight / self.freedom))
@@ -323,12 +344,16 @@ class Targets:
         Of the columns of Y, if it was a DataArray.
     view : View or None
         Of Y, if it was opened with a pattern or with chosen columns.
+    x_scale, y_scale : ndarray of shape (p,), (q,), or None
+        Divisors of the columns that were given, or follow from their grid.
     """
 
     single: bool = stored(of=bool)
     roundings: tuple[float, ...] = stored(of=tuple, least=0)
     grid: Grid | None = stored(coding=OF_GRIDS, default=None)
     view: View | None = stored(coding=OF_VIEWS, default=None)
+    x_scale: Vector | None = stored("d", default=None)
+    y_scale: Vector | None = stored("q", default=None)
 
     def merge(self, other: Targets) -> Targets:
         """Return what is known of both; raises ValueError for rows of different patterns."""
@@ -341,7 +366,8 @@ class Targets:
             )
         same = self.view is not None and other.view is not None and self.view.describe() == other.view.describe()
         roundings = tuple(map(max, self.roundings, other.roundings))
-        return Targets(self.single, roundings, common_grid(self.grid, other.grid), self.view if same else None)
+        grid = common_grid(self.grid, other.grid)
+        return replace(self, roundings=roundings, grid=grid, view=self.view if same else None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -498,9 +524,16 @@ class PairModel(SumsModel[PairResult]):
             warn_dependent(error, "the columns", self._remedy)
 
     @property
-    def _scales(self) -> bool:
-        """Whether columns are divided by their standard deviations."""
-        return getattr(self, "scale", False)
+    def _scales(self) -> tuple[Unchecked, Unchecked]:
+        """How the columns of each side are divided."""
+        given: Unchecked = getattr(self, "scale", False)
+        return tuple(given) if isinstance(given, list | tuple) and len(given) == 2 else (given, given)
+
+    def _divisors(self, known: Targets) -> Divisors:
+        """The same, with the divisors that are known of the columns."""
+        pairs = zip(self._scales, (known.x_scale, known.y_scale), strict=True)
+        x, y = (bool(one) if isinstance(one, bool | np.bool_) or vector is None else vector for one, vector in pairs)
+        return x, y
 
     @property
     def _centred(self) -> bool:
@@ -566,7 +599,12 @@ class PairModel(SumsModel[PairResult]):
         # A view with absent columns is as that of the grid.
         view = None if side.view is None or side is rows.origin or side.view.absent else side.view
         single = side.sample == () if rows.order.batches is None else rows.order.batches.stream.single[-1]
-        targets = Targets(single, rows.roundings, grid, view)
+        grids = [side.labels.grid if side.labels else None for side in rows.origin.sides] or [None, None]
+        scales = (
+            None if isinstance(one, bool | np.bool_) else scale_vector(one, d, of_side)
+            for one, d, of_side in zip(self._scales, (p, q), grids, strict=False)
+        )
+        targets = Targets(single, rows.roundings, grid, view, *scales)
         return KeptSides(state, 0, rows.roundings, widths=(p, q, sum(rows.widths[2:])), targets=targets)
 
     def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> SumsFit[PairResult]:
@@ -584,7 +622,9 @@ class PairModel(SumsModel[PairResult]):
     def _joint(self, kept: KeptSides, again: SecondRead | None = None) -> JointMoments:
         """Return the moments of all rows as a solve takes them."""
         p, _, covariates = kept.widths
-        joint = JointMoments(whole_moments(kept.state), p, self._scales, kept.roundings, centred=self._centred)
+        joint = JointMoments(
+            whole_moments(kept.state), p, self._divisors(kept.targets), kept.roundings, centred=self._centred
+        )
         joint = joint.without(covariates, again if covariates else None).checked(kept.n_omitted_)
         if again is None or covariates:
             return joint
@@ -593,7 +633,7 @@ class PairModel(SumsModel[PairResult]):
     def _doubt(self, kept: KeptSides, solved: PairResult | None = None) -> SecondRead | None:
         p, q, covariates = kept.widths
         if covariates:
-            settings = _settings(covariates, kept.roundings, (p, q), scale=self._scales)
+            settings = _settings(covariates, kept.roundings, (p, q), scale=self._divisors(kept.targets))
             return None if solved else remainder(kept.state, settings)
         error = getattr(solved, "solve_error_", None) or 0.0  # PLS estimates none
         return self._again(self._joint(kept)) if error > self._enough else None
@@ -697,7 +737,7 @@ class PairModel(SumsModel[PairResult]):
 class SideScores(PairModel, Inverts):
     """A model of two sides that has scores of both along axes: ``x_`` and ``y_`` of the attribute that it names."""
 
-    scale: bool = True
+    scale: SideScale = True
     preprocess_y: Preprocess = None
     _axes: ClassVar[str]
 
@@ -732,7 +772,7 @@ class SideScores(PairModel, Inverts):
         maps = maps if known is None else (*maps, known.residuals(slice(self.n_features_in_, None)))
         rows = with_covariates(self, rows, covariates, like=True)
         scores = mapped_after(maps, self, rows, of_targets, len(of_targets.components), to)
-        labels = rows.origin.labels if is_labelled(X) else None
+        labels = labels_for(X, rows)
         return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
 
     @solving
@@ -828,7 +868,7 @@ class Predicts(PairModel):
         width = self.n_targets_ if grid is None else grid.width
         found = mapped_after(fitted_preprocessors(self), self, rows, self._prediction(grid), width, to)
         if self._result.targets.single and out is None:
-            labels = rows.origin.labels if is_labelled(X) else None
+            labels = labels_for(X, rows)
             if grid is None or labels is None:
                 return found[:, 0]
             return labelled_rows(found, labels, grid.name or self._traits.output, None)
@@ -880,10 +920,11 @@ class Predicts(PairModel):
         return float(np.where(varies, 1 - ratios, constant).mean())
 
 
-def _settings(covariates: int, roundings: tuple[float, ...], widths: tuple[int, int], *, scale: bool) -> Settings:
+def _settings(covariates: int, roundings: tuple[float, ...], widths: tuple[int, int], *, scale: Divisors) -> Settings:
     """Return how covariates are taken out: each column counts alike, whatever it is divided by."""
     each = (*np.repeat(roundings[:2], widths).tolist(), roundings[-1])
-    return Settings(None, Standardization(True, scale), covariates=covariates, roundings=each, alike=True)
+    scaled = any(one is True for one in scale)
+    return Settings(None, Standardization(True, scaled), covariates=covariates, roundings=each, alike=True)
 
 
 def warn_of_rounding(found: PairResult) -> None:

@@ -52,8 +52,8 @@ class PLSRegression(SideScores, Predicts):
         At most p. The rule leaves out folds, or the groups of ``fit(X, Y, groups=labels)``, of the same read, and keeps
         the fewest components whose predictions are as good as the best, within one standard error; it tries up to
         ``max_components``, or 20.
-    scale : bool, default True
-        Divide columns by their standard deviations.
+    scale : bool, :class:`bigpca.scales.CosLatitude`, or a tuple of two, for X and Y, default True
+        Divide columns by their standard deviations, or by those of a rule; in a tuple also by given positive numbers.
     preprocess, preprocess_y : a preprocessor such as :class:`bigpca.preprocessing.L2`, a list, or None, default None
         Applied to each row of X, and of Y, first.
     nan_policy : {"raise", "omit"}, default "raise"

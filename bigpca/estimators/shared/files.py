@@ -30,14 +30,14 @@ from bigpca.preprocessing import L2, Log1p, NormalizeTotal, PearsonResiduals, Po
 from bigpca.records import Coding, Held, Values, pack
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
-from bigpca.solvers.scaling import CosLatitude, Patterson, Whitening
+from bigpca.solvers.scaling import Blocks, CosLatitude, Patterson, Whitening
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
 from bigpca.storage.chunks import is_storable
 from bigpca.storage.files import content_digest, digest, kind_of, public, real_path
 
 _RECORDS = (
     *(L2, Log1p, NormalizeTotal, Profile, PearsonResiduals, Power, Standardize, GeneMap, Residuals),
-    *(CosLatitude, Patterson, Whitening),
+    *(Blocks, CosLatitude, Patterson, Whitening),
 )
 RECORDS: dict[str, type] = {one.__name__: one for one in _RECORDS}
 KEY = "record"  # of the name

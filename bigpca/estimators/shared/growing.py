@@ -70,7 +70,9 @@ def check_same_steps(model: BaseEstimator) -> None:
 
 
 def alike(a: Unchecked, b: Unchecked) -> bool:
-    """Whether two parameters are equal: values, records, vectors, or lists of records."""
+    """Whether two parameters are equal: values, records, vectors, lists of records, or one of each side."""
+    if all(isinstance(one, list | tuple) and len(one) == 2 for one in (a, b)):
+        return all(map(alike, a, b))
     return bool(np.array_equal(np.asarray(a), np.asarray(b)))
 
 

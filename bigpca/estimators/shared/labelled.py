@@ -67,6 +67,12 @@ def naming_places(labels: Labels) -> Iterator[None]:
         raise named from None
 
 
+def labels_for(X: Unchecked, rows: Rows) -> Labels | None:
+    """Return the labels that results for opened rows have, None for none: X is a DataArray, or windows of one."""
+    labels = rows.origin.labels
+    return labels if labels is not None and (labels.shown or is_labelled(X)) else None
+
+
 def labelled_rows(
     rows: Lazy, labels: Labels, name: str, dim: str | None = COMPONENT, values: ArrayLike | None = None
 ) -> xr.DataArray:

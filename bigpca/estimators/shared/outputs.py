@@ -22,7 +22,7 @@ from sklearn import get_config
 import bigpca.dask_array as da
 from bigpca.arrays import Path
 from bigpca.data.batches import has_batches
-from bigpca.data.containers import is_dask_frame, is_labelled
+from bigpca.data.containers import is_dask_frame
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Made
 from bigpca.data.roles import ROWS
@@ -31,7 +31,7 @@ from bigpca.engine.events import ProgressArgument, resolve_progress
 from bigpca.engine.run import Run
 from bigpca.estimators.shared.fit import called
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores
-from bigpca.estimators.shared.labelled import grid_of, labelled_rows, rows_on_grid
+from bigpca.estimators.shared.labelled import grid_of, labelled_rows, labels_for, rows_on_grid
 from bigpca.estimators.shared.opening import maps_of, opened, policies
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
@@ -203,7 +203,7 @@ def mapped_to_numbers(
     rows, to = opened(model, X, use="map"), to or Destination()
     to = replace(to, what=to.what or what)
     found = mapped(model, rows, f, 1 if dim is None else len(values), to)
-    labels = rows.origin.labels if is_labelled(X) else None
+    labels = labels_for(X, rows)
     if labels is not None:
         return labelled_rows(found, labels, what, dim, values)
     return found[:, 0] if dim is None and to.out is None else found
@@ -264,7 +264,7 @@ def on_fitted_grid(
     model: BaseEstimator, X: Unchecked, rows: Rows, found: Lazy, what: str = "", grid: Grid | None = None
 ) -> Lazy:
     """Return rows of features as X is given: on the grid of the fit, or on another one, if X is a DataArray."""
-    labels, grid = rows.origin.labels if is_labelled(X) else None, grid or grid_of(model)
+    labels, grid = labels_for(X, rows), grid or grid_of(model)
     return found if labels is None else rows_on_grid(found, labels, grid, what or grid.name)
 
 

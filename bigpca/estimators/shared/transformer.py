@@ -24,7 +24,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Input, Path
 from bigpca.data.batches import has_batches, reject_batches
-from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
@@ -36,7 +35,7 @@ from bigpca.errors import ShortTraceback, an, closest, warn_approximation
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed, unfitted
 from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, as_fitted, is_lazy, note_flattened, open_rows
-from bigpca.estimators.shared.labelled import labelled_rows, naming_places, open_on_grid
+from bigpca.estimators.shared.labelled import labelled_rows, labels_for, naming_places, open_on_grid
 from bigpca.estimators.shared.opening import (
     fitted_preprocessors,
     labels_of_rows,
@@ -491,7 +490,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
                 f = Stored(f, Copy(check_float(dtype)))
             rows = opened(self, X, covariates=covariates, use="map")
             scores = mapped(self, rows, f, width, to)
-        labels = rows.origin.labels if is_labelled(X) else None
+        labels = labels_for(X, rows)
         if labels is None:
             return scores
         return labelled_rows(scores, labels, self._traits.output)

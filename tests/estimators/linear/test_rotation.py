@@ -69,6 +69,37 @@ def test_scores_are_of_unit_variance_correlated_by_phi_and_reconstruct_as_the_pc
         np.testing.assert_allclose(found.rotation_matrix_ @ found.rotation_matrix_.T, np.eye(K), rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("scale", [False, True])
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::PendingDeprecationWarning")
+def test_rotated_patterns_of_fields_are_those_of_xeofs(scale: bool) -> None:
+    xeofs, xr = pytest.importorskip("xeofs.single"), pytest.importorskip("xarray")
+    field = xr.DataArray(X.reshape(len(X), -1, 4), dims=("time", "lat", "lon"), coords={"time": np.arange(len(X))})
+    eof = xeofs.EOF(n_modes=K, standardize=scale, solver="full").fit(field, dim="time")
+    for method, power in (("varimax", 1), ("promax", 4)):
+        theirs = xeofs.EOFRotator(n_modes=K, power=power, rtol=1e-14).fit(eof)
+        ours = bp.RotatedPCA(K, rotation=method, power=4, estimator=bp.PCA(K, scale=scale)).fit(field)
+        np.testing.assert_allclose(np.sort(ours.explained_variance_), np.sort(theirs.explained_variance()), rtol=0.2)
+        patterns = theirs.components().transpose("mode", "lat", "lon").values.reshape(K, -1)
+        own = ours.loadings_.T / np.linalg.norm(ours.loadings_.T, axis=1, keepdims=True)
+        patterns = patterns / np.linalg.norm(patterns, axis=1, keepdims=True)
+        np.testing.assert_allclose(np.abs(own @ patterns.T).max(axis=1), 1, atol=1e-6)
+
+
+def test_without_normalisation_the_variance_of_squared_loadings_is_largest() -> None:
+    def criterion(A: Any) -> float:
+        return float((A**2).var(axis=0).sum())
+
+    unequal = bp.PCA(K).fit(X * np.linspace(0.2, 3, X.shape[1]))
+    raw, kaiser = (bp.RotatedPCA.of(unequal, normalize=one) for one in (False, True))
+    assert criterion(raw.loadings_) > 1.0001 * criterion(kaiser.loadings_)
+    fitted = bp.RotatedPCA(K, normalize=False).fit(X * np.linspace(0.2, 3, X.shape[1]))
+    np.testing.assert_allclose(fitted.loadings_, raw.loadings_, atol=1e-10)
+    rng = np.random.default_rng(0)
+    for _ in range(20):
+        other = np.linalg.qr(rng.standard_normal((K, K)))[0]
+        assert criterion(unequal.loadings_ @ other) <= criterion(raw.loadings_) * (1 + 1e-9)
+
+
 @pytest.mark.parametrize("gamma", [1.0, 0.0])
 @pytest.mark.parametrize("seed", range(3))
 def test_a_rotation_is_a_maximum_where_the_gradient_iteration_alternates(seed: int, gamma: float) -> None:

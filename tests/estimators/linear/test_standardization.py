@@ -27,6 +27,19 @@ ALLELES[:, 4] = 2  # monomorphic
 SHARES = ALLELES.mean(axis=0) / 2
 PATTERSON = np.sqrt(np.where(np.arange(D) == 4, 1.0, SHARES * (1 - SHARES)))
 
+BLOCKS = {"first": slice(0, 4), "even": range(4, 9, 2), "odd": range(5, 9, 2)}
+
+
+def of_blocks(rows: Array) -> Array:
+    """Roots of the first eigenvalue of ``Y'Y / (n - 1)`` of the block of each column."""
+    roots = np.empty(D)
+    for own in BLOCKS.values():
+        roots[own] = np.linalg.norm(rows[:, own], 2) / np.sqrt(N - 1)  # a range is an index, too
+    return roots
+
+
+FLAT = np.where(np.arange(D) % 2 * (np.arange(D) > 4) > 0, 3.1, X)  # of which one block is constant
+ABOUT, RULE = X - X.mean(axis=0), bp.scales.Blocks
 # center, scale, rows, and NumPy's centre and divisors
 CASES: dict[str, tuple[Any, Any, Array, Array, Array]] = {
     "given centre": (CENTRE, False, X, CENTRE, np.ones(D)),
@@ -37,6 +50,17 @@ CASES: dict[str, tuple[Any, Any, Array, Array, Array]] = {
     "both given": (list(CENTRE), SCALE, X, CENTRE, SCALE),
     "deviations about a given centre": (CENTRE, True, X, CENTRE, X.std(axis=0)),
     "latitudes": (True, bp.scales.CosLatitude(LATITUDES), X, X.mean(axis=0), np.cos(np.deg2rad(LATITUDES)) ** -0.5),
+    "blocks": (True, RULE(BLOCKS), X, X.mean(axis=0), of_blocks(ABOUT)),
+    "blocks, no centre": (False, RULE(BLOCKS), X, np.zeros(D), of_blocks(X)),
+    "blocks about a given centre": (CENTRE, RULE(BLOCKS), X, CENTRE, of_blocks(X - CENTRE)),
+    "blocks of standardized columns": (
+        *(True, RULE(BLOCKS, standardize=True), X, X.mean(axis=0)),
+        X.std(axis=0) * of_blocks(ABOUT / X.std(axis=0)),
+    ),
+    "a constant block": (
+        *(True, RULE(BLOCKS), FLAT, FLAT.mean(axis=0)),
+        np.where(FLAT[0] == FLAT[1], 1.0, of_blocks(FLAT - FLAT.mean(axis=0))),
+    ),
     "alleles": (True, bp.scales.Patterson(), ALLELES, 2 * SHARES, PATTERSON),
     "alleles of tetraploids": (True, bp.scales.Patterson(ploidy=4), 2 * ALLELES, 4 * SHARES, PATTERSON),
 }
@@ -49,6 +73,8 @@ MODELS: dict[str, Any] = {
        for core in ("nystrom", "tutorial", "ritz")},
 }  # fmt: skip
 STATES = ("covariance", "nystrom", "tutorial")  # of one read
+EXACT = ("covariance", "dot", "krylov")
+PAIRS = [(name, case) for name in MODELS for case in CASES if "block" not in case or name in EXACT]
 pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 
 
@@ -73,8 +99,7 @@ def fitted(name: str, case: str, rows: Any = None) -> Any:
     return MODELS[name](center=center, scale=scale).fit(given if rows is None else rows)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("name", "case"), PAIRS)
 def test_variances_and_scores_are_those_of_the_standardized_rows(name: str, case: str) -> None:
     model, Y = fitted(name, case), standardized(case)
     _, _, rows, centre, divisors = CASES[case]
@@ -100,7 +125,7 @@ def test_an_outlier_that_no_sample_holds_costs_a_read_and_no_digits(outlier: flo
 
 
 @pytest.mark.parametrize("solver", ["dot", "krylov"])
-@pytest.mark.parametrize("case", ["both given", "alleles", "deviations about a given centre"])
+@pytest.mark.parametrize("case", ["both given", "alleles", "deviations about a given centre", "blocks"])
 def test_stores_chunked_in_columns_are_standardized_alike(case: str, solver: str, tmp_path: Path) -> None:
     rows = CASES[case][2]
     model = fitted(solver, case, stored(tmp_path, rows, (N, 2)))
@@ -108,8 +133,7 @@ def test_stores_chunked_in_columns_are_standardized_alike(case: str, solver: str
     np.testing.assert_allclose(model.scale_, CASES[case][4], rtol=1e-9)
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("name", STATES)
+@pytest.mark.parametrize(("name", "case"), [pair for pair in PAIRS if pair[0] in STATES])
 def test_added_rows_and_merged_models_are_standardized_alike(name: str, case: str) -> None:
     center, scale, rows, *_ = CASES[case]
     model = MODELS[name](center=center, scale=scale)
@@ -140,12 +164,40 @@ def test_kept_statistics_are_of_rows_about_the_given_centre_and_divided_by_the_g
 
 
 @pytest.mark.parametrize("case", ["given scale", "latitudes", "alleles"])
-@pytest.mark.parametrize("name", ["covariance", "nystrom"])
+@pytest.mark.parametrize("name", ["covariance", "dot", "nystrom"])
 def test_feature_correlations_are_those_of_the_columns_whatever_they_are_divided_by(name: str, case: str) -> None:
     model, deviations = fitted(name, case), standardized(case).std(axis=0, ddof=1)
     varies = deviations > 0
     expected = model.loadings_[varies] / deviations[varies, None]
     np.testing.assert_allclose(model.feature_correlations()[varies], expected, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", EXACT)
+def test_blocks_cost_no_read_beside_a_covariance_and_have_shares_in_components(name: str, tmp_path: Path) -> None:
+    model = fitted(name, "blocks")
+    assert name != "covariance" or model.provenance_.reads == model.plan(X).passes == 1
+    assert ("each of 3 blocks" in model.plan(X).reason) == (name != "covariance")
+    model.save(tmp_path / "m.zarr")
+    shares = bp.load(tmp_path / "m.zarr").block_contributions_
+    assert list(shares) == list(BLOCKS)
+    for block, own in BLOCKS.items():
+        np.testing.assert_allclose(shares[block], (model.components_[:, own] ** 2).sum(axis=1))
+    np.testing.assert_allclose(sum(shares.values()), 1)
+    assert 1 < model.explained_variance_[0] < len(BLOCKS)
+    with pytest.raises(AttributeError, match="has no blocks"):
+        _ = fitted(name, "given scale").block_contributions_
+    chosen = bp.PCA(bp.rules.ParallelAnalysis(), solver=name, scale=RULE(BLOCKS)).fit(X)
+    np.testing.assert_allclose(chosen.scale_, model.scale_, rtol=1e-6)
+
+
+def test_folds_have_the_blocks_of_the_others() -> None:
+    def errors(scale: Any, rows: Array) -> Any:
+        return bp.PCA(bp.rules.CrossValidated(3), solver="covariance", scale=scale).fit(rows).cv_errors_
+
+    found, folds = errors(RULE(BLOCKS), X), errors(False, X)
+    assert found.shape == folds.shape
+    assert (found[:, 0] < 3 * len(BLOCKS)).all()  # in units of the blocks
+    np.testing.assert_allclose(errors(RULE(BLOCKS), X * np.where(np.arange(D) < 4, 100.0, 0.01)), found, rtol=1e-7)
 
 
 @pytest.mark.parametrize("case", ["both given", "latitudes", "alleles", "the mean"])
@@ -174,6 +226,7 @@ def test_all_components_give_the_rows_back(case: str) -> None:
         ({"center": CENTRE, "scale": bp.scales.Patterson()}, ValueError, "from the mean, but center is a given vector"),
         ({"scale": np.arange(D)}, ValueError, "scale is 0.0 in column 0"),
         ({"scale": bp.scales.CosLatitude([0, 1])}, ValueError, "scale has 2 numbers, but X has 9 columns"),
+        ({"scale": RULE(["a", "b"])}, ValueError, "Blocks have 2 columns, but X has 9"),
         ({"scale": CENTRE[:, None]}, TypeError, "a vector of 9 numbers"),
         ({"whiten": 0.5}, TypeError, r"whiten = 0.5 is a float; True, False or a rule such as bp.scales.Whitening"),
         ({"preprocess": "l2"}, TypeError, "preprocess = 'l2' is not known"),
@@ -191,6 +244,12 @@ def test_invalid_parameters_are_rejected_unread(
     [
         (lambda: bp.scales.CosLatitude([0, 91]), ValueError, "from 0 to 91"),
         (lambda: bp.scales.CosLatitude([[0.0]]), ValueError, r"latitudes of shape \(1, 1\)"),
+        (lambda: RULE({"a": slice(0, 3), "b": range(2, 4)}), ValueError, "column 2 is in 2 blocks"),
+        (lambda: RULE({"a": slice(1, 3)}), ValueError, "column 0 is in 0 blocks"),
+        (lambda: RULE({"a": slice(2, None)}), TypeError, "slices of columns by name with their ends"),
+        (lambda: RULE("ab"), TypeError, "slices of columns by name"),
+        (lambda: RULE([1, 2]), TypeError, "slices of columns by name"),
+        (lambda: bp.ApproximatePCA(2, scale=RULE(BLOCKS)).fit(X), ValueError, "a sketch does not provide. Use PCA"),
         (lambda: bp.scales.Patterson(0), ValueError, "ploidy = 0"),
         (lambda: bp.scales.Patterson(2.0), TypeError, "ploidy = 2.0 is a float"),
         (lambda: bp.scales.Whitening(power=-1), ValueError, "power = -1"),

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 import bigpca as bp
@@ -200,6 +201,43 @@ def test_a_layer_without_rows_in_some_batches_is_that_of_its_rows() -> None:
 def test_what_is_wrong_with_one_layer_names_it(counts: tuple[int, ...], wrong: Any, message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         bp.fit_layers(experts(*counts, wrong=wrong), bp.PCA(2))
+
+
+def tables(of: str) -> tuple[Any, dict[str, Any]]:
+    """The layers of a network as tables with columns of vectors, and what fit_layers is told of these."""
+    arrow = pytest.importorskip("pyarrow")
+    whole = {name: np.concatenate([batch[name] for batch in forward()]) for name in ("fc1", "fc2")}
+    table = arrow.table({"id": [f"image {i}" for i in range(SIZE)]} | {name: list(one) for name, one in whole.items()})
+    ways = {
+        "table": (table, {"keys": "id"}),
+        "batches": (table.drop_columns("id").to_batches(max_chunksize=30), {}),
+        "frames": ([pd.DataFrame({name: list(one[i : i + 35]) for name, one in whole.items()}) for i in (0, 35)], {}),
+        "keys": (({"id": np.arange(35) + i, **{n: one[i : i + 35] for n, one in whole.items()}} for i in (0, 35)),
+                 {"keys": "id"}),
+    }  # fmt: skip
+    return ways[of]
+
+
+@pytest.mark.parametrize("of", ["table", "batches", "frames", "keys"])
+def test_layers_come_in_all_that_from_batches_takes(of: str) -> None:
+    batches, options = tables(of)
+    found = bp.fit_layers(batches, bp.PCA(2), **options)
+    plain = bp.fit_layers(({name: batch[name] for name in ("fc1", "fc2")} for batch in forward()), bp.PCA(2))
+    assert set(found) == set(plain)
+    for name, model in found.items():
+        assert model.components_.tobytes() == plain[name].components_.tobytes()
+
+
+def test_layers_are_converted_and_keys_that_a_batch_lacks_are_named() -> None:
+    assert bp.fit_layers(forward(), bp.PCA(2), patterns=PATTERNS, dtype="f8")["fc1"].n_samples_ == SIZE
+    assert bp.plan_layers(forward(), {"fc1": bp.PCA(2)}, dtype="f8").bytes_read == 2 * (
+        bp.plan_layers(forward(), {"fc1": bp.PCA(2)}).bytes_read
+    )
+    with pytest.raises(ValueError, match=r"but not \['id'\]"):
+        bp.fit_layers(forward(), bp.PCA(2), keys="id")
+    later = iter([{"id": [1, 2, 3], "a": np.eye(3)}, {"a": np.eye(3)}])
+    with pytest.raises(ValueError, match=r"batch 1 is .*; a dict with .*'id'"):
+        bp.fit_layers(later, bp.PCA(1), keys="id")
 
 
 @pytest.mark.parametrize("made", [list, iter])

@@ -75,14 +75,19 @@ def test_life_cycle_savings_of_r() -> None:
     np.testing.assert_allclose(found.correlations_, [0.82480, 0.36528], atol=1e-5)
 
 
+@pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::PendingDeprecationWarning")
-def test_covariances_of_sea_surface_temperatures_are_those_of_xeofs() -> None:
+def test_covariances_of_sea_surface_temperatures_are_those_of_xeofs(weighted: bool) -> None:
     pytest.importorskip("netCDF4")
     eofs, xeofs = pytest.importorskip("eofs"), pytest.importorskip("xeofs.cross")
     field = xr.open_dataset(Path(eofs.__file__).parent / "examples/example_data/sst_ndjfm_anom.nc")["sst"].astype("f8")
+    field = field.assign_coords(latitude=field.latitude.astype("f8"))  # xeofs weights in the precision of latitudes
     west, east = field.isel(longitude=slice(18)), field.isel(longitude=slice(18, None))
-    theirs = xeofs.MCA(n_modes=3, standardize=False, use_pca=False, solver="full").fit(west, east, dim="time")
-    ours = bp.PLSSVD(3, scale=False).fit(west, east)  # land of both sides is left out
+    theirs = xeofs.MCA(n_modes=3, standardize=False, use_coslat=weighted, use_pca=False, solver="full")
+    theirs.fit(west, east, dim="time")
+    ours = bp.PLSSVD(3, scale=bp.scales.CosLatitude("latitude") if weighted else False).fit(
+        west, east
+    )  # land of both sides is left out
     np.testing.assert_allclose(
         ours.squared_covariance_fraction_, theirs.squared_covariance_fraction().to_numpy(), atol=1e-6
     )
@@ -94,6 +99,31 @@ def test_covariances_of_sea_surface_temperatures_are_those_of_xeofs() -> None:
         assert found.longitude.equals(field_of.longitude)
         assert (np.isnan(found) == field_of.isnull().all("time")).all()
         xr.testing.assert_allclose(np.abs(found), np.abs(truth).drop_attrs(), atol=1e-6)
+
+
+LAT_X, LAT_Y = np.linspace(-50, 60, X.shape[1]), np.linspace(0, 80, Y.shape[1])
+SCALES = {
+    "latitudes": ((bp.scales.CosLatitude(LAT_X), bp.scales.CosLatitude(LAT_Y)), True),
+    "numbers, deviations": ((np.cos(np.deg2rad(LAT_X)) ** -0.5, True), False),
+    "nothing, latitudes": ((False, bp.scales.CosLatitude(LAT_Y)), True),
+}
+
+
+@pytest.mark.parametrize("case", SCALES)
+@pytest.mark.parametrize("make", [bp.CCA, bp.PLSSVD, bp.PLSRegression])
+def test_each_side_has_a_scale_of_its_own(make: Any, case: str, tmp_path: Path) -> None:
+    scale, of_y = SCALES[case]
+    divisors = [np.cos(np.deg2rad(LAT_X)) ** -0.5, np.cos(np.deg2rad(LAT_Y)) ** -0.5]
+    divisors = [np.ones(X.shape[1]) if scale[0] is False else divisors[0], divisors[1] if of_y else Y.std(0, ddof=1)]
+    options = {"regularization": 0.3} if make is bp.CCA else {}
+    model = make(2, scale=scale, **options).fit(X, Y)
+    np.testing.assert_allclose([*model.x_std_, *model.y_std_], np.concatenate(divisors), rtol=1e-12)
+    plain = make(2, scale=False, **options).fit(X / divisors[0], Y / divisors[1])
+    np.testing.assert_allclose(np.abs(model.transform(X)), np.abs(plain.transform(X / divisors[0])), atol=1e-8)
+    model.save(tmp_path / "m.zarr")
+    parts = [clone(model).fit(X[own], Y[own]) for own in (slice(0, 25), slice(25, None))]
+    for other in (bp.load(tmp_path / "m.zarr"), bp.merge(*parts), parts[0].partial_fit(X[25:], Y[25:])):
+        np.testing.assert_allclose(np.abs(other.transform(X)), np.abs(model.transform(X)), atol=1e-8)
 
 
 SEA = xr.DataArray(X, dims=("time", "place"))
@@ -416,7 +446,10 @@ def test_more_columns_than_rows_need_a_regularization_and_say_so() -> None:
         (lambda: bp.CCA(2).fit(X), ValueError, "CCA requires y to be passed, but the target y is None. Give Y"),
         (lambda: bp.CCA(5).fit(X, Y), ValueError, "n_components = 5, but X has 6 columns and Y 4: at most 4"),
         (lambda: bp.PLSSVD(0).fit(X, Y), ValueError, "n_components = 0"),
-        (lambda: bp.CCA(1, scale="patterson").fit(X, Y), TypeError, "scale = 'patterson' is a str; True or False"),
+        (lambda: bp.PLSSVD(1, scale="lat").fit(X, Y), TypeError, "scale = 'lat' is a str; True, False, a rule such as"),
+        (lambda: bp.CCA(1, scale=bp.scales.CosLatitude("lat")).fit(X, Y), ValueError, "X is not a DataArray"),
+        (lambda: bp.CCA(1, scale=(True, [1.0, 2.0])).fit(X, Y), ValueError, "scale has 2 numbers"),
+        (lambda: bp.CCA(1, scale="patterson").fit(X, Y), TypeError, "scale = 'patterson' is a str; True, F"),
         (lambda: bp.Ridge(-1.0).fit(X, Y), ValueError, "alpha = -1.0; a number of at least 0"),
         (lambda: bp.Ridge([]).fit(X, Y), ValueError, r"alpha = \[\]"),
         (lambda: bp.Ridge(fit_intercept="no").fit(X, Y), TypeError, "fit_intercept = 'no' is a str; True or False"),
