@@ -9,14 +9,19 @@ import re
 import runpy
 import shlex
 import tomllib
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
+from scipy import sparse
 
 import bigpca
 from bigpca.cli.output import MEANINGS
 from tests.cli.running import run
+from tests.data.plink_files import save_bed
 
 ROOT = Path(__file__).resolve().parent.parent
 TAB = re.compile(r"^:::\{tab-item\} (\w+)\n(.*?)^:::$", re.MULTILINE | re.DOTALL)
@@ -78,6 +83,38 @@ def test_the_blocks_of_a_page_run(
         names: dict[str, object] = {}
         for language, code in BLOCK.findall(in_tab(text, label)):
             run_block(language, code, page.name, names)
+
+
+def write_your_data(folder: Path) -> None:
+    """Write the files that the table of the README's commands names, as their libraries write them."""
+    rng = np.random.default_rng(0)
+    (folder / "features").mkdir()
+    rows = rng.standard_normal((200, 60))
+    for shard in range(2):
+        np.save(folder / f"features/{shard}.npy", rows.astype("f4") * 2.0**shard)
+    pd.DataFrame(rows[:, :12]).add_prefix("x").to_parquet(folder / "table.parquet")
+    save_bed(folder / "chr22.bed", np.where(rows > 2.5, np.nan, rng.integers(0, 3, rows.shape)))
+    if find_spec("anndata"):
+        cells = import_module("anndata").AnnData(sparse.csr_matrix(rng.poisson(1.0, rows.shape).astype("f4")))
+        cells.write_h5ad(folder / "cells.h5ad")
+    if find_spec("netCDF4"):
+        field = import_module("xarray").DataArray(rows.reshape(200, 6, 10), dims=("time", "lat", "lon"), name="sst")
+        field.to_netcdf(folder / "sst.nc")
+
+
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")  # of missing calls
+@pytest.mark.parametrize("command", re.findall(r"^\| .* \| `(bigpca fit .*)` \|$", README, flags=re.MULTILINE))
+def test_your_data_are_two_commands_from_a_page(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, undrawn: None
+) -> None:
+    write_your_data(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    if not list(tmp_path.glob(shlex.split(command)[2])):
+        pytest.skip("the library that writes this file is not installed")
+    for line in (command, "bigpca report m.zarr --scores s.zarr"):
+        result = run(*shlex.split(line)[1:])
+        assert result.exit_code == 0, result.output
+    assert (tmp_path / "report.html").exists()
 
 
 def test_readme_has_exactly_two_commands_that_set_up() -> None:
