@@ -538,7 +538,7 @@ DONE: dict[str, tuple[Callable[[], Any], dict[str, str]]] = {
     ),
     "a rotation": (
         lambda: bp.RotatedPCA(2, rotation="promax", estimator=bp.PCA(5, whiten=True)).fit(X),
-        {"estimator__n_components": "5", "n_components": "2", "method": "promax", "estimator__whiten": "True"},
+        {"estimator__n_components": "5", "n_components": "2", "rotation": "promax", "estimator__whiten": "True"},
     ),
     "penalties": (lambda: bp.Ridge([0.5, 8.0]).fit(X, X[:, :2]), {"alpha": "[0.5, 8.0]"}),
     "a metric": (lambda: bp.GeneralizedPCA(2, metric=np.eye(12)).fit(X), {"metric": "(12, 12)", "n_components": "2"}),
@@ -555,7 +555,7 @@ def test_what_is_said_of_a_fit_is_of_the_fit_whatever_is_set_since(
     assert dict(done).keys() == told.keys()
     for name, text in told.items():
         assert text in dict(done)[name]
-    changed = {"whiten": True, "method": "varimax", "n_components": 1}
+    changed = {"whiten": True, "rotation": "varimax", "n_components": 1}
     model.set_params(**{one: value for one, value in changed.items() if one in model.get_params()})
     model.save(tmp_path / "m.zarr")
     assert done_of(model) == done_of(bp.load(tmp_path / "m.zarr")) == done

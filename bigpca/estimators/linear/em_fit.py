@@ -24,7 +24,7 @@ from bigpca.estimators.linear.krylov import MAX_PASSES
 from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, linear_bytes
 from bigpca.estimators.shared.fit import Fit
 from bigpca.passes.accumulators.base import WeightSums
-from bigpca.passes.accumulators.expected_scores import ExpectedScores, Latent
+from bigpca.passes.accumulators.expected_scores import ExpectedScores, LatentModel
 from bigpca.passes.fold import Declared, Folded, Read, costs
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
@@ -47,7 +47,7 @@ class Maximised:
 
     Attributes
     ----------
-    latent : Latent
+    latent : LatentModel
         The next model.
     likelihood : float
         Logarithm of that of the model of the read.
@@ -55,7 +55,7 @@ class Maximised:
     weight_sums : (float, float) or None
     """
 
-    latent: Latent
+    latent: LatentModel
     likelihood: float
     count: int
     weight_sums: WeightSums
@@ -78,24 +78,24 @@ def maximised(state: PassState) -> Maximised:
     values, vectors = np.linalg.eigh(S[:k, :k] - np.outer(S[:k, k], S[:k, k]))
     root = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
     noise = max(noise, LEAST_NOISE * float(sums.squares.sum()) / weight)
-    latent = Latent(found[:, :k] @ root, found[:, k] + found[:, :k] @ S[:k, k], noise)
+    latent = LatentModel(found[:, :k] @ root, found[:, k] + found[:, :k] @ S[:k, k], noise)
     return Maximised(latent, sums.likelihood, sums.count, sums.weight_sums)
 
 
-def change_of(before: Latent, after: Latent) -> Vector:
+def change_of(before: LatentModel, after: LatentModel) -> Vector:
     """Return the sine of the angle between two planes, and the relative changes of variances and noise (k + 2,)."""
     a, b = np.linalg.qr(before.W)[0], np.linalg.qr(after.W)[0]
     sine = float(np.linalg.norm(b - a @ (a.T @ b), 2))
     return np.append(sine, np.abs(after.variances / before.variances - 1))
 
 
-def extrapolated(trail: Sequence[Latent]) -> Latent:
+def extrapolated(trail: Sequence[LatentModel]) -> LatentModel:
     """Return where three successive models lead (SQUAREM: Varadhan & Roland 2008, scheme S3)."""
     v0, v1, v2 = (np.concatenate([one.W.ravel(), one.mean, [np.log(one.noise)]]) for one in trail)
     r, v, (d, k) = v1 - v0, v2 - 2 * v1 + v0, trail[0].W.shape
     step = float(np.clip(np.linalg.norm(r) / max(float(np.linalg.norm(v)), TINY), 1.0, LONGEST))
     found = v0 + 2 * step * r + step**2 * v
-    return Latent(found[: d * k].reshape(d, k), found[d * k : -1], float(np.exp(found[-1])))
+    return LatentModel(found[: d * k].reshape(d, k), found[d * k : -1], float(np.exp(found[-1])))
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class EMFit(PCAFit):
     def expectation(self) -> Read[Folded[ExpectedScores]]:
         """The read of a step."""
         d, k = self.rows.n_columns, self._k
-        template = ExpectedScores(d, k, Latent(np.zeros((d, k)), np.zeros(d), 1.0))
+        template = ExpectedScores(d, k, LatentModel(np.zeros((d, k)), np.zeros(d), 1.0))
         solving = 4 * template.state_bytes  # with whole matrices of all columns
         read = Read.into(self.rows, "expectation", template, dtype=PRECISE, finish_bytes=solving)
         # Three models, their vectors and orthonormal bases.
@@ -179,15 +179,15 @@ class EMFit(PCAFit):
             )
         return self._result(before or trail[-1], found, settled)
 
-    def _first(self, begun: PCAResult) -> Latent:
+    def _first(self, begun: PCAResult) -> LatentModel:
         """Return the model of filled rows: loadings of their components, and the noise that these leave."""
         d, values, total = self.rows.n_columns, begun.explained_variance_, begun.total_variance_
         noise = max(total - float(values.sum()), LEAST_NOISE * total) / (d - self._k)
         W = np.zeros((d, self._k))
         W[:, : len(values)] = begun.components_.T * np.sqrt(np.maximum(values - noise, LEAST_LOADING * noise))
-        return Latent(W, np.zeros(d), noise)
+        return LatentModel(W, np.zeros(d), noise)
 
-    def _result(self, latent: Latent, found: Maximised, settled: bool) -> PCAResult:
+    def _result(self, latent: LatentModel, found: Maximised, settled: bool) -> PCAResult:
         """Return the axes of the model; variances have the divisor n - 1, as those of complete rows."""
         weight = float(found.count) if found.weight_sums is None else found.weight_sums[0]
         axes, singular, _ = np.linalg.svd(latent.W, full_matrices=False)

@@ -17,7 +17,7 @@ TILE_BYTES = 4 * MIB  # of rows whose scores are expected at a time
 
 
 @dataclass(frozen=True)
-class Latent:
+class LatentModel:
     """A model ``x = W z + mean + noise`` of rows, with standard normal scores z and noise of one variance.
 
     Attributes
@@ -50,7 +50,7 @@ class ExpectedScores(Weighted, Accumulator):
     ----------
     n_features, n_scores : int
         d and k.
-    latent : Latent
+    latent : LatentModel
         A broadcast value: the model in whose expectation the scores are.
     count, weight_sums
         As of :class:`bigpca.passes.accumulators.moments.Moments`.
@@ -68,7 +68,7 @@ class ExpectedScores(Weighted, Accumulator):
 
     n_features: int
     n_scores: int
-    latent: Latent | None
+    latent: LatentModel | None
     count: int = kept(default=0)
     weight_sums: WeightSums = kept(default=None)
     seconds: Matrix = kept("n_features", "n_products")
@@ -99,7 +99,7 @@ class ExpectedScores(Weighted, Accumulator):
             rows = slice(start, start + step)
             self._add(np.asarray(block.values[rows], np.float64), own[rows], model, pairs)
 
-    def _add(self, values: Array, weights: Vector, model: Latent, pairs: Matrix) -> None:
+    def _add(self, values: Array, weights: Vector, model: LatentModel, pairs: Matrix) -> None:
         k, w = self.n_scores, weights[:, None]
         i, j = np.triu_indices(k)
         there = np.isfinite(values)

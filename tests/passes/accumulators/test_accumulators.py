@@ -26,7 +26,7 @@ from bigpca.forms import DENSE
 from bigpca.passes.accumulators.base import Accumulator, joined, update_all
 from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
-from bigpca.passes.accumulators.expected_scores import ExpectedScores, Latent
+from bigpca.passes.accumulators.expected_scores import ExpectedScores, LatentModel
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
 from bigpca.passes.accumulators.kernel_product import KernelProduct
@@ -194,7 +194,7 @@ def _of_pairs(X: Array) -> list[Array]:
     return [shift.astype("f8"), np.triu(values.T @ (there * values)), np.triu(there.T @ ~HOLES)]
 
 
-LATENT = Latent(W, np.linspace(-0.5, 0.5, D), 0.7)
+LATENT = LatentModel(W, np.linspace(-0.5, 0.5, D), 0.7)
 
 
 def _expected(X: Array) -> list[Array]:
