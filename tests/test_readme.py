@@ -153,6 +153,15 @@ def test_the_version_is_the_same_wherever_it_is_written() -> None:
     assert (bigpca.__version__, cited[1]) == (declared, declared)
 
 
+def test_the_recipe_needs_what_the_package_needs() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    recipe = (ROOT / "recipe/meta.yaml").read_text()
+    needed = [re.sub(r"^([\w-]+)(?:\[\w+\])?", r"\1 ", one) for one in ("python>=3.11", *project["dependencies"])]
+    stated = re.findall(r"^    - (.*)$", recipe.partition("  run:\n")[2].partition("\n\n")[0], flags=re.MULTILINE)
+    assert [one.replace("dask-core", "dask") for one in stated] == needed
+    assert f'version = "{project["version"]}"' in recipe
+
+
 def test_operations_lists_the_exit_codes_that_help_lists() -> None:
     page = (ROOT / "docs" / "operations.md").read_text()
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", page, re.MULTILINE)
