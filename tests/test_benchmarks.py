@@ -107,6 +107,14 @@ def test_cores_prints_a_row_for_each_fit(ran: Ran, tmp_path: Path) -> None:
     assert all(float(row[1]) > 0 and float(row[2]) > 0 for row in table[2:])
 
 
+def test_the_tables_of_a_release_have_a_line_for_each_contender(ran: Ran, tmp_path: Path) -> None:
+    contenders = ("bigpca", "sklearn-covariance", "bigpca solver=krylov")
+    said = ran("release.py", "--directory", tmp_path, "--size", 0.005, "--rounds", 1, *contenders)
+    lines = [line.strip("| ").split(" | ") for line in said.splitlines() if line.startswith("| ") and line[2] != "|"]
+    assert [line[0] for line in lines] == list(contenders)
+    assert all(0.999 < float(line[-1]) < 1.001 for line in lines)
+
+
 def test_wide_agrees_with_the_svd(ran: Ran, tmp_path: Path) -> None:
     size = ("--rows", 120, "--columns", 600, "-k", 5, "--limit", 8192)
     assert last_line(ran("wide.py", "--directory", tmp_path, *size))["eigenvalue_error"] < 1e-6
