@@ -59,9 +59,8 @@ def main() -> None:
                 statistics.median(row[key] for row in found) for key in ("seconds", "cpu_s", "peak_mib")
             )
             base, last = base or seconds, last or found[0]["last"]
-            print(
-                f"| {one} | {seconds:.2f} | {cpu:.2f} | {seconds / base:.2f} | {peak:.0f} | {found[0]['last'] / last:.5f} |"
-            )
+            ratio, value = seconds / base, found[0]["last"] / last
+            print(f"| {one} | {seconds:.2f} | {cpu:.2f} | {ratio:.2f} | {peak:.0f} | {value:.5f} |")
 
 
 if __name__ == "__main__":
