@@ -622,7 +622,7 @@ class Rows:
     def weighted(self, weights: object) -> Rows:
         """Return the same rows with weights (n,), by absolute row number: w equals w repetitions, and 0 absence.
 
-        ``weights`` are as for :func:`bigpca.data.weights.open_weights`.
+        ``weights`` are as for :func:`bigpca.data.weights.open_weights`; None changes nothing.
 
         Raises
         ------
@@ -630,6 +630,8 @@ class Rows:
             If there is not one weight per row, a weight is not a number, negative or not finite, or their sum is
             beyond 1e150.
         """
+        if weights is None:
+            return self
         apart = self.origin.arrays is None and isinstance(weights, np.ndarray)  # neither has keys
         given = open_weights(weights, None if apart else self.origin.given)
         weight_sum(given)

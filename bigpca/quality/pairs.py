@@ -415,8 +415,7 @@ def compare_layers(
 
 def _pair(X: Any, Y: Any, owner: str, weights: Any, nan_policy: str, memory_limit: int | str | None) -> Rows:
     rows = open_rows(X, owner)
-    weights = given_beside(rows, "sample_weight", weights)
-    rows = rows if weights is None else rows.weighted(weights)
+    rows = rows.weighted(given_beside(rows, "sample_weight", weights))
     if rows.covariates is not None:
         raise TypeError(LEFT_OUT)
     joined = open_pair(rows, Y, owner)

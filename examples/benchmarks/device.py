@@ -172,7 +172,8 @@ def product_error(name: str, d: int = 256) -> float:
     """Return the largest error of one product on the device, relative to the largest entry."""
     device = Device.of(name)
     rows = np.random.default_rng(1).standard_normal((8192, d)).astype("float32")
-    found = device.fetch(device.add_gram(device.zeros((d, d)), rows, None))
+    there = device.put(rows)
+    found = device.fetch(device.product(there, there))
     exact = rows.T.astype("float64") @ rows.astype("float64")
     return float(np.abs(found - exact).max() / np.abs(exact).max())
 
@@ -182,8 +183,8 @@ def alone(name: str, rows: np.ndarray, count: int) -> tuple[float, float]:
     device, seconds = Device.of(name), []
     with device.precise():
         there = device.put(rows)
-        scale = device.power_of_two(there, axis=0)
-        total = device.add_gram(device.zeros((rows.shape[1],) * 2), there, scale)  # libraries load and compile
+        gram = device.gram(rows.shape[1])
+        total = gram.add(device.zeros((rows.shape[1],) * 2), there)  # libraries load and compile
         device.fetch(total[:1, :])
         start = time.perf_counter()
         for _ in range(count):
@@ -192,7 +193,7 @@ def alone(name: str, rows: np.ndarray, count: int) -> tuple[float, float]:
         seconds.append(time.perf_counter() - start)
         start = time.perf_counter()
         for _ in range(count):
-            total = device.add_gram(total, there, scale)
+            total = gram.add(total, there)
         device.fetch(total[:1, :])
         seconds.append(time.perf_counter() - start)
     return seconds[0], seconds[1]

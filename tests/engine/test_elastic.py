@@ -4,6 +4,7 @@ import os
 import signal
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
@@ -282,7 +283,7 @@ def test_a_group_whose_workers_died_is_not_tried_alone_once_its_segment_has_come
     store: Path, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two submissions of a segment, as beside a stalled worker: one is lost with its workers, the other finishes."""
-    submit, result, lost = ClusterRun.submit_segment, ClusterRun.result, list[str]()
+    submit, arrived, lost = ClusterRun.submit_segment, ClusterRun.has_arrived, list[str]()
 
     def submit_twice(run: ClusterRun, index: int) -> None:
         submit(run, index)
@@ -290,14 +291,16 @@ def test_a_group_whose_workers_died_is_not_tried_alone_once_its_segment_has_come
             run.segments[5].tries = 1
             submit(run, index)
 
-    def lose(run: ClusterRun, future: Any) -> Any:
+    def lose(run: ClusterRun, future: Any) -> bool:
         if not lost and run.flights[future.key].segment.index == 5:
             lost.append(future.key)
-            raise killed_at(f"{run.job.prefix}-{run.job.layout.segments[5][0]}")
-        return result(run, future)
+            run.coming[future.key] = futures.Future()
+            run.coming[future.key].set_exception(killed_at(f"{run.job.prefix}-{run.job.layout.segments[5][0]}"))
+            return True
+        return arrived(run, future)
 
     monkeypatch.setattr(ClusterRun, "submit_segment", submit_twice)
-    monkeypatch.setattr(ClusterRun, "result", lose)
+    monkeypatch.setattr(ClusterRun, "has_arrived", lose)
     monkeypatch.setattr(ClusterRun, "submit_suspect", None)  # no group is tried alone
     events = list[Event]()
     found = moments_of(bp.open(store), progress=events.append)

@@ -559,10 +559,11 @@ OPENED = {  # by a row of the tables above, or by the same function as one
 }  # fmt: skip
 BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out", "batch", "batches", "layers"}
 NO_ARRAYS_BESIDE_X = {  # models, results, functions, names, numbers and choices
-    "a", "alpha", "b", "absent", "background", "column", "columns", "components", "description", "dtype",
+    "a", "alpha", "b", "absent", "background", "blocks", "column", "columns", "components", "description", "dtype",
     "ends", "errors", "estimator", "f", "feature_names", "found", "function", "gammas", "given", "grid",
-    "images", "input_features", "kernel", "lag", "levels", "mask", "missing_value", "model", "models", "names", "path",
-    "neighbours", "pictures", "preprocess", "result", "sample_dims", "score", "standard_errors", "store", "write",
+    "images", "input_features", "kernel", "lag", "levels", "like", "mask", "missing_value", "model", "models", "names",
+    "neighbours", "path", "pictures", "preprocess", "result", "sample_dims", "score", "standard_errors", "store",
+    "write",
 }  # fmt: skip
 LOOSE = re.compile(r"Any\b|Input|ArrayLike|NDArray|Center|Scale\b|Sequence|Vector|Matrix")
 

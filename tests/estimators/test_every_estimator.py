@@ -152,6 +152,7 @@ FITS: list[Callable[[], Any]] = [  # with attributes that fits of the table abov
     lambda: bp.PCA(bp.rules.CrossValidated(3)).fit(X),
     lambda: bp.PCA(2).fit(csr_matrix(X)),
     lambda: bp.PCA(2, nan_policy="pairwise").fit(X),
+    lambda: bp.PCA(2, scale=bp.scales.Blocks({"first": slice(0, 3), "others": slice(3, 6)})).fit(X),
     lambda: bp.SketchTransformer(bp.sketches.Gaussian(3)).fit(NAMED),
     lambda: bp.KernelPCA(2, solver="krylov", **INDEFINITE).fit(X),
     lambda: bp.ApproximateKernelPCA(2, **INDEFINITE).fit(X),

@@ -85,8 +85,7 @@ def opened(
     if rows.origin.brings and use != "map":
         sample_weight = given_beside(rows, "sample_weight", sample_weight)
         groups = groups if use == "measure" else given_beside(rows, "groups", groups)
-    if sample_weight is not None:
-        rows = rows.weighted(sample_weight)
+    rows = rows.weighted(sample_weight)
     if whole and rows.counted.weights is not None:
         degrees_of_freedom(rows.n_present, rows.counted.sums)
     counted = rows.counted
