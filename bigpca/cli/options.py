@@ -118,7 +118,9 @@ def parse_codes(text: str) -> Any:
     columns: dict[str | int, list[Any]] = {}
     try:
         for part in text.split(","):
-            name, _, code = part.strip().rpartition("=")
+            name, named, code = part.strip().rpartition("=")
+            if named and not name:
+                raise ValueError(part)
             columns.setdefault(int(name) if name.isdecimal() else name, []).append(number_of(code))
     except ValueError:
         columns.clear()

@@ -564,10 +564,14 @@ class Rows:
         cls, X: da.Array, *, nan_policy: str = "raise", in_process: bool = False, memory_limit: int | str | None = None
     ) -> Rows:
         """Return the rows of X (n, d), ready to be read: :meth:`opened` and :meth:`begun`."""
-        rows = cls.opened(X)
-        if rows.origin.brings:
-            raise TypeError(LEFT_OUT)
+        rows = cls.opened(X).alone()
         return rows.begun(nan_policy=nan_policy, in_process=in_process, memory_limit=memory_limit)
+
+    def alone(self) -> Rows:
+        """Return the rows, of which nothing but their values is used; raises TypeError for what belongs to them."""
+        if self.origin.brings:
+            raise TypeError(LEFT_OUT)
+        return self
 
     def begun(
         self, *, nan_policy: str = "raise", in_process: bool = False, memory_limit: int | str | None = None

@@ -391,11 +391,11 @@ def compare_layers(
             if len(set(map(str, network))) < len(network):
                 raise ValueError(f"some of the layers {brief(list(network))} have one name. Name each by another text.")
         layers = [(f"{name}", one) for network in (X, Y or {}) for name, one in network.items()]
-        opened = [open_side(one, "compare_layers", f"layer {name!r}") for name, one in layers]
+        opened = [open_side(one, "compare_layers", f"layer {name!r}").alone() for name, one in layers]
         names, rows = [name for name, _ in layers], side_by_side(opened, [name for name, _ in layers])
         split = len(X)
     else:
-        whole = open_rows(X, "compare_layers")
+        whole = open_rows(X, "compare_layers").alone()
         found, blocks = blocks_of_batches(whole), blocks_in_batches(whole.X)
         if found is None or blocks is None or Y is not None:
             raise TypeError("dicts {name: rows}, or from_batches of such dicts, were expected for X and Y.")

@@ -160,7 +160,7 @@ def plan_local_pca(
     MemoryBudgetError, ValueError
         As :func:`local_pca`.
     """
-    rows = open_rows(X, "local_pca", minimum=2).begun(nan_policy="pairwise", memory_limit=memory_limit)
+    rows = open_rows(X, "local_pca", minimum=2).alone().begun(nan_policy="pairwise", memory_limit=memory_limit)
     return _planned(rows, window, step, positions, positive_integer("n_components", n_components))
 
 
@@ -222,7 +222,7 @@ def local_pca(
     check_choice("nan_policy", nan_policy, ("raise", "mean"))
     k = positive_integer("n_components", n_components)
     least = k if min_columns is None else max(k, positive_integer("min_columns", min_columns))
-    rows = open_rows(X, "local_pca", minimum=2).begun(nan_policy="pairwise", memory_limit=memory_limit)
+    rows = open_rows(X, "local_pca", minimum=2).alone().begun(nan_policy="pairwise", memory_limit=memory_limit)
     windows = _planned(rows, window, step, positions, k)
     w, n = len(windows.starts), rows.n_rows
     found = LocalPCA(windows, *(np.full(shape, np.nan) for shape in ((w, k), w, w, (w, n, k))))

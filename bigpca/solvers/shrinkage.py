@@ -9,6 +9,7 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector
 
 TILE_BYTES = 2**20  # of the matrices of rows at a time
+EQUAL = 1e-10  # of an eigenvalue: another that is nearer is equal, and their difference is rounding
 
 
 def shrinkage_factors(values: Vector, rest: Vector, freedom: float) -> Vector:
@@ -35,7 +36,7 @@ def shrinkage_factors(values: Vector, rest: Vector, freedom: float) -> Vector:
     [0.889]
     """
     gaps = values[:, None] - rest
-    terms = np.divide(rest, gaps, out=np.full(gaps.shape, np.inf), where=gaps > 0)
+    terms = np.divide(rest, gaps, out=np.full(gaps.shape, np.inf), where=gaps > EQUAL * values[:, None])
     return np.asarray(1 / (1 + np.where(rest > 0, terms, 0.0).sum(axis=1) / freedom))
 
 

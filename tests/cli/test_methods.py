@@ -137,8 +137,9 @@ def test_several_codes_are_those_of_open(text: str, codes: Any, folder: Path) ->
     assert run("fit", "x.npy", *options, "--model", "m.zarr").exit_code == 0
     model = bp.PCA(1, nan_policy="omit").fit(bp.open("x.npy", missing_value=codes))
     assert bp.load("m.zarr").n_omitted_ == model.n_omitted_ == 2
-    wrong = run("fit", "x.npy", "--missing-value", "a=")
-    assert "'a=' is not a code such as -1" in words(wrong.stderr)
+    for bad in ("a=", "=3"):
+        wrong = run("fit", "x.npy", "--missing-value", bad)
+        assert f"'{bad}' is not a code such as -1" in words(wrong.stderr)
     assert wrong.exit_code == 2
 
 

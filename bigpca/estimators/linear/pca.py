@@ -138,7 +138,8 @@ class PCA(LinearModel[Moments]):
         warning. Where it would be above 1e-6 after one read, the rows are read once more.
     covariate_names_in_ : ndarray of str, if Z had names
     noise_variance_ : float
-        (total - kept) / (min(n, d) - k); 0 where that is no more than the rounding of the values.
+        (total - kept) / (min(n, d) - k), with ``nan_policy="em"`` / (d - k); 0 where that is no more than the rounding
+        of the values.
     total_variance_ : float
     n_components_, n_features_in_, n_samples_, n_omitted_ : int
     sum_weights_, n_effective_ : float
@@ -232,7 +233,7 @@ class PCA(LinearModel[Moments]):
         """Scores of new rows over those of rows of the fit along each component (k,): see :meth:`transform`."""
         check_is_fitted(self)
         centred = isinstance(self.center, bool | np.bool_) and bool(self.center)
-        return factors_of(self._result, centred + rank_of(maps_of(self)))
+        return factors_of(self._result, centred, rank_of(maps_of(self)))
 
     def _shrunk_map(self, shrinkage: str) -> RowMap:
         return shrunk_map(self, shrinkage)

@@ -27,14 +27,16 @@ SHRINKAGE = ("oadp", "factor")
 WEAK = 0.5  # of a factor, below which corrected scores depend on how noise is distributed
 
 
-def factors_of(found: PCAResult, learned: int) -> Vector:
+def factors_of(found: PCAResult, centred: bool, effects: int) -> Vector:
     """Return the factors (k,): from all eigenvalues where the fit had them, else from as many equal ones.
 
-    The rows count less the mean and the effects that were ``learned`` from them.
+    The rows count less the mean and the effects of covariates that were learned from them.
     """
+    freedom = found.sum_weights_ - centred - effects
     if len(found.shrinkage or ()) == found.n_components_:
-        return np.array(found.shrinkage)
-    freedom = found.sum_weights_ - learned
+        factors, known = np.array(found.shrinkage), 0 if found.regression is None else found.regression.rank
+        more = 1 + (effects - known) / freedom  # effects that a first step took out, of which the fit knew nothing
+        return factors / (factors + (1 - factors) * more)
     left = max(0, round(min(freedom, len(found.mean_))) - found.n_components_)
     over = max(0.0, found.total_variance_ - float(found.explained_variance_.sum()))
     return shrinkage_factors(found.explained_variance_, np.full(left, over / max(1, left)), freedom)

@@ -246,7 +246,8 @@ class PCAResult(SummedRows, Certified):
         """Probabilistic PCA: the mean variance along the axes that were not kept; 0 where it is rounding."""
         n, d, total = self.n_samples_, len(self.mean_), self.total_variance_
         counted = max(n, self.sum_weights_) - (0 if self.regression is None else self.regression.rank)
-        left = min(counted, d) - self.n_components_
+        # The model of an iteration, by its likelihood, has noise along all axes, also where rows are fewer.
+        left = (min(counted, d) if self.settled is None else d) - self.n_components_
         rest, noise = total - float(self.explained_variance_.sum()), self.stored_noise
         beside = float(noise.sum() - (self.components_**2 @ noise).sum())  # along the axes that were not kept
         rounding = max(min(n, d) * EPS * total, NOISE * beside)

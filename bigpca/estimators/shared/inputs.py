@@ -46,9 +46,9 @@ from bigpca.data.grids import COMPONENT, FEATURE, Grid, Labels, feature_names, i
 from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
-from bigpca.data.sources import open_graph, open_samples
+from bigpca.data.sources import open_graph, open_samples, source_of
 from bigpca.data.sparse import as_csr, is_csr, is_sliced, is_sparse
-from bigpca.data.views import View, carried, viewed, with_index
+from bigpca.data.views import View, carried, taken_from, viewed, with_index
 from bigpca.devices import looked_at
 from bigpca.engine.interfaces import noting
 from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
@@ -351,8 +351,7 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
     """
     steps, known = getattr(estimator, "_steps", Steps()), getattr(estimator, "feature_names_in_", None)
     rows = viewed_as(steps.view, rows, known, type(estimator).__name__)
-    stored = rows.origin.stored
-    if known is not None and stored is not None and stored.format in GENOTYPES and rows.origin.view is None:
+    if known is not None and rows.origin.view is None:
         rows = alleles_of(known, rows, type(estimator).__name__)
     if steps.counts is not None and known is not None:
         rows = scores_of(steps.counts, rows, known, type(estimator).__name__)
@@ -362,9 +361,11 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
 
 def alleles_of(known: NDArray[np.object_], rows: Rows, name: str) -> Rows:
     """Return genotypes at the variants of a fit, as counts of its alleles; see ``match_alleles``."""
-    names = rows.origin.names
-    if names is None or np.array_equal(names, known) or min(name.count(":") for name in known) < 3:  # other names
+    names = variants_of(rows) if known[0].count(":") >= 3 else None
+    if names is None or min(name.count(":") for name in known) < 3:  # other names
         return rows
+    if np.array_equal(names, known):
+        return rows if rows.origin.names is not None else rows.shown(rows.X, names=known)
     from bigpca.data.genotypes import match_alleles  # with other formats of files, of no use to arrays
 
     places, swapped = match_alleles(known.tolist(), names.tolist(), name)
@@ -372,6 +373,29 @@ def alleles_of(known: NDArray[np.object_], rows: Rows, name: str) -> Rows:
     if swapped.any():
         X = project_lazily(X, Affine(swapped * np.float64(2), np.where(swapped, -1.0, 1.0)), len(known))
     return rows.shown(X, names=known, sample=(len(known),))
+
+
+def variants_of(rows: Rows) -> Names:
+    """Return the variants of genotypes, and of rows that were taken from these, such as slices; None for other rows.
+
+    Raises
+    ------
+    ValueError
+        For joined rows of files with other variants.
+    """
+    origin = rows.origin
+    if origin.stored is not None or origin.arrays is None or origin.in_memory:
+        genotypes = origin.stored is not None and origin.stored.format in GENOTYPES
+        return origin.names if genotypes else None
+    found = list[NDArray[np.object_]]()
+    for base in taken_from(rows.X, ordered=True)[0]:
+        source, names = source_of(base), carried(base).names
+        if source is None or source.format not in GENOTYPES or names is None:
+            return None
+        found.append(names)
+    if any(not np.array_equal(found[0], names) for names in found):
+        raise ValueError("rows of files with different variants, or alleles, were joined. Pass one file at a time.")
+    return found[0] if len(found[0]) == rows.viewed_columns else None
 
 
 def scores_of(counts: GeneMap, rows: Rows, known: NDArray[np.object_], name: str) -> Rows:

@@ -946,7 +946,9 @@ class PearsonResiduals(RowPreprocessor):
         """Return the map for n rows with column sums in proportion to these."""
         total = sums.sum()
         if not total > 0:
-            raise ValueError("PearsonResiduals() takes counts, but all values are 0: no column has a share of them.")
+            raise ValueError(
+                f"PearsonResiduals() takes counts, but all values add up to {total:g}: no column has a share of it."
+            )
         clip = self.clip or float(np.sqrt(n))
         return replace(self, clip=clip, shares=self.shares or tuple((sums / total).tolist()))
 

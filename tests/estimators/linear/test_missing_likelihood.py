@@ -14,7 +14,7 @@ from bigpca.engine import layout
 from bigpca.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.errors import ApproximationWarning, NonFiniteError
 from bigpca.estimators.linear.em_fit import extrapolated
-from bigpca.passes.accumulators.expected_scores import Latent
+from bigpca.passes.accumulators.expected_scores import LatentModel
 from tests.estimators.stores import stored, unreadable
 
 N, D, K = 120, 9, 2
@@ -168,6 +168,13 @@ def test_constant_columns_have_no_variance_and_take_no_step(value: float) -> Non
     assert np.abs(mixed.components_[0, 4:]).max() < 1e-6
 
 
+def test_the_noise_of_fewer_rows_than_columns_is_that_of_all_axes() -> None:
+    wide = np.random.default_rng(5).standard_normal((25, 60)) * 0.9 ** np.arange(60)
+    wide[np.random.default_rng(6).random(wide.shape) < 0.1] = np.nan
+    noise = likeliest(wide, K)[2] * 25 / 24
+    assert bp.PCA(K, **SOLVED).fit(wide).noise_variance_ == pytest.approx(noise, rel=1e-5)
+
+
 def test_rows_of_low_rank_are_recovered() -> None:
     rng = np.random.default_rng(4)
     rows = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 20)) + 3
@@ -199,9 +206,9 @@ def test_a_fit_that_is_stopped_resumes_to_the_same_bits(
 
 
 def test_an_extrapolation_ends_where_changes_that_fall_by_one_factor_lead() -> None:
-    end = Latent(RNG.standard_normal((D, K)), RNG.standard_normal(D), 2.0)
+    end = LatentModel(RNG.standard_normal((D, K)), RNG.standard_normal(D), 2.0)
     step = RNG.standard_normal((D, K))
-    trail = [Latent(end.W + step * 0.9**i, end.mean, 2.0) for i in range(3)]
+    trail = [LatentModel(end.W + step * 0.9**i, end.mean, 2.0) for i in range(3)]
     np.testing.assert_allclose(extrapolated(trail).W, end.W, rtol=0, atol=1e-12)
     np.testing.assert_array_equal(extrapolated([end, end, end]).W, end.W)
 

@@ -165,6 +165,9 @@ def test_whitened_scores_and_rows_with_covariates_are_corrected_before() -> None
         np.testing.assert_allclose(whitened.transform(Y, shrinkage=how), scores, rtol=1e-9)
     Z, Z_new = RNG.standard_normal((N, 2)), RNG.standard_normal((len(Y), 2))
     beside = bp.PCA(K).fit(X, covariates=Z)
+    for solver in ("dot", "covariance"):  # the effect is taken out in a first step, of dependent covariates too
+        first = bp.PCA(K, solver=solver, center=True, scale=np.ones(D)).fit(X, covariates=Z)
+        np.testing.assert_allclose(first.shrinkage_factors_, beside.shrinkage_factors_, rtol=1e-6)
     left = X - X.mean(axis=0) - (Z - Z.mean(axis=0)) @ beside.covariate_coef_.T
     new = Y - beside.mean_ - (Z_new - Z.mean(axis=0)) @ beside.covariate_coef_.T
     values = np.linalg.svd(left, compute_uv=False) ** 2
@@ -180,6 +183,13 @@ def test_axes_without_variance_keep_their_scores() -> None:
     np.testing.assert_allclose(model.shrinkage_factors_, 1.0)
     found = model.transform(Y[:, :6], shrinkage="oadp")
     np.testing.assert_array_equal(found[:, 3:], model.transform(Y[:, :6])[:, 3:])
+
+
+def test_a_component_with_the_variance_of_others_gets_no_scores() -> None:
+    model = bp.PCA(2).fit(np.eye(6))
+    assert model.shrinkage_factors_.tolist() == [0, 0]
+    with pytest.warns(bp.errors.ApproximationWarning, match="2 of 2 components, .* the least 0:"):
+        assert not model.transform(np.eye(6), shrinkage="factor").any()
 
 
 def test_weak_components_are_warned_of_and_what_cannot_be_corrected_is_an_error() -> None:

@@ -373,6 +373,7 @@ def test_cross_validation_takes_the_covariates_of_its_rows(name: str) -> None:
 
 FITTED = bp.PCA(K).fit(X, covariates=Z)
 ROWS, ONE = bp.open(X, covariates=Z), bp.open(X, covariates=Z[:, 0])
+WEIGHED = bp.open(X, sample_weight=WEIGHTS)
 PARTIAL = bp.CCA(2).fit(X2, Y2, covariates=Z)
 HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
 
@@ -436,6 +437,9 @@ FISHER, LABELLED = bp.FisherDiscriminantAnalysis(2), bp.open(X, labels=CODES)
         (lambda: bp.CCA(1).fit(X2, bp.open(Y2, covariates=Z)), TypeError, "which this call does not use"),
         (lambda: bp.PCA(K).fit(X, covariates=ROWS), TypeError, "which this call does not use"),
         (lambda: bp.quality.cka(ROWS, Y2), TypeError, "which this call does not use"),
+        (lambda: bp.quality.local_pca(WEIGHED, 2), TypeError, "which this call does not use"),
+        (lambda: bp.quality.plan_local_pca(WEIGHED, 2), TypeError, "which this call does not use"),
+        (lambda: bp.compare_layers({"a": WEIGHED}, {"b": Y2}), TypeError, "which this call does not use"),
         (lambda: bp.ingest(ROWS, "absent/x.zarr"), TypeError, "which this call does not use"),
         (lambda: FITTED.to_sklearn(), TypeError, "with 2 covariates"),
         (lambda: FITTED.to_onnx("absent/m.onnx"), TypeError, "with 2 covariates"),

@@ -319,7 +319,7 @@ def test_pearson_residuals_take_one_more_read_and_score_new_rows_the_next_day(fo
     np.testing.assert_allclose(np.asarray(bp.load(tmp_path / "m.zarr").transform(few))[:9], scores[:9], atol=1e-6)
     weighted = model.fit(rows, sample_weight=np.full(N, 2.0)).preprocess_
     assert weighted == model.fit(np.repeat(COUNTS, 2, axis=0)).preprocess_
-    with pytest.raises(ValueError, match="all values are 0"):
+    with pytest.raises(ValueError, match="all values add up to 0"):
         model.fit(0 * COUNTS)
 
 
