@@ -74,7 +74,7 @@ HOMES = {
 }
 MODULES = ("cells", "data", "errors", "kernels", "plots", "preprocessing", "quality", "rules", "scales", "sketches")
 
-ELSEWHERE = {  # names of scikit-learn, xeofs and others
+ELSEWHERE = {  # names of scikit-learn, xeofs and others, and what was renamed
     "IncrementalPCA": "PCA(...).partial_fit(X)",
     "TruncatedSVD": "PCA(..., center=False)",
     "LDA": "FisherDiscriminantAnalysis",
@@ -83,6 +83,8 @@ ELSEWHERE = {  # names of scikit-learn, xeofs and others
     "EOF": "PCA(...).to_xarray()",
     "MCA": "PLSSVD",
     "RidgeCV": "Ridge(alpha=[...])",
+    "rows": "preprocessing",
+    "Place": "ObjectStore",
     "pca": "cells.pca, or PCA(...).fit(X)",
 }
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES, MODULES, ELSEWHERE)

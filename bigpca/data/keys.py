@@ -436,10 +436,12 @@ def brought(X: da.Array, name: str) -> tuple[list[tuple[da.Array, Any]], NDArray
     bases, places, _ = origins_of_rows(X, lambda base: bool(carried(base).beside))
     known = [carried(base).beside for base in bases]
     if not all(known) or len({name in one for one in known}) > 1:
+        had = {one for record in records_in(X) for one in record.beside} or {name}
+        again = ", ".join(f"{one}=..." for one in sorted(had))
         raise ValueError(
             "X was computed or persisted from rows that were opened with covariates, weights, labels or groups, or "
             "joined with rows that have none, so it is not known which belong to it. Slices, lists of rows, masks, "
-            f"rechunk and astype keep them; name those of other results: bigpca.open(X, {name}=...)."
+            f"rechunk and astype keep them; name those of other results: bigpca.open(X, {again})."
         )
     return [(base, one[name]) for base, one in zip(bases, known, strict=True) if name in one], places
 

@@ -152,7 +152,7 @@ def cka(
             "sample_weight was given, but debiased CKA compares pairs of rows: copies of a row would count as "
             "independent pairs. Use debiased=False, or leave the weights out."
         )
-    rows = _pair(X, Y, "cka", sample_weight, nan_policy, memory_limit)
+    rows, groups = _pair(X, Y, "cka", sample_weight, groups, nan_policy, memory_limit)
     template = CrossMoments(rows.widths, Moments(rows.n_columns)) if debiased else Moments(rows.n_columns)
     states, omitted = _states(rows, template, n_folds, groups, progress)
     whole = merged(states)
@@ -201,7 +201,7 @@ def svcca(
     1.0
     """
     real_number("variance", variance, "(0, 1]", "a share such as 0.99")
-    rows = _pair(X, Y, "svcca", sample_weight, nan_policy, memory_limit)
+    rows, groups = _pair(X, Y, "svcca", sample_weight, groups, nan_policy, memory_limit)
     states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, progress, PRECISE)
     whole = merged(states)
 
@@ -251,7 +251,7 @@ def procrustes(
     >>> round(procrustes(X, 3 * X @ [[0, 1, 0], [-1, 0, 0]] + 7).value, 6)
     1.0
     """
-    rows = _pair(X, Y, "procrustes", sample_weight, nan_policy, memory_limit)
+    rows, groups = _pair(X, Y, "procrustes", sample_weight, groups, nan_policy, memory_limit)
     states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, progress)
     whole = merged(states)
 
@@ -413,13 +413,17 @@ def compare_layers(
     return LayerComparison(table(whole), own, others, metric, whole.count, _error(states, table), len(states))
 
 
-def _pair(X: Any, Y: Any, owner: str, weights: Any, nan_policy: str, memory_limit: int | str | None) -> Rows:
+def _pair(
+    X: Any, Y: Any, owner: str, weights: Any, groups: Any, nan_policy: str, memory_limit: int | str | None
+) -> tuple[Rows, Any]:
+    """Return both sides as one, and the groups of their rows."""
     rows = open_rows(X, owner)
+    groups = given_beside(rows, "groups", groups)
     rows = rows.weighted(given_beside(rows, "sample_weight", weights))
     if rows.covariates is not None:
         raise TypeError(LEFT_OUT)
     joined = open_pair(rows, Y, owner)
-    return joined.begun(nan_policy=nan_policy, memory_limit=memory_limit)
+    return joined.begun(nan_policy=nan_policy, memory_limit=memory_limit), groups
 
 
 def _states(

@@ -427,7 +427,9 @@ def typical_values(model: RowStatistics, X: Unchecked, name: str) -> Vector:
             "X is missing: an empirical limit is a quantile of the statistics of typical rows. Give rows, or "
             "choose a limit from theory."
         )
-    rows, flops = rows_like(model, X, use="map"), 4 * model.n_features_in_ * model.n_components_
+    rows, flops = rows_like(model, X), 4 * model.n_features_in_ * model.n_components_
+    if rows.counted.weights is not None:
+        raise TypeError("the rows have weights, but a limit from rows counts each once. Open them without: open(X).")
     kept = RowSample(1, PLANNED_ROWS if rows.order.open_ended else rows.n_rows, 8.0)
     return np.concatenate(read_mapped(rows, statistics_map(model, (name,)), kept, name, flops=flops).rows())[:, 0]
 

@@ -307,6 +307,12 @@ def test_rows_bring_the_weights_labels_and_groups_that_they_were_opened_with(
     assert (grown.n_samples_, grown.sum_weights_) == (2 * len(own), 2 * w.sum())
 
 
+@pytest.mark.parametrize("measure", [bp.quality.cka, bp.quality.svcca, bp.quality.procrustes])
+def test_measures_of_two_sides_take_the_groups_that_rows_were_opened_with(measure: Any) -> None:
+    found, expected = measure(bp.open(X, groups=GROUPS), X[:, :3] ** 2), measure(X, X[:, :3] ** 2, groups=GROUPS)
+    assert (found.value, found.standard_error) == (expected.value, expected.standard_error)
+
+
 def test_opened_rows_of_a_store_are_resumed_and_write_their_keys(tmp_path: Path) -> None:
     bp.ingest(X, tmp_path / "x.zarr", chunk_rows=17, keys=KEYS)
     bp.ingest(Z[::-1], tmp_path / "z.zarr", keys=KEYS[::-1])
@@ -425,6 +431,14 @@ FISHER, LABELLED = bp.FisherDiscriminantAnalysis(2), bp.open(X, labels=CODES)
         (lambda: bp.PCA(K).fit(da.concatenate([ROWS, ONE])), ValueError, r"with different covariates: \[2, 1\]"),
         (lambda: bp.PCA(K).fit(ROWS, covariates=Z), ValueError, "opened with covariates, and others were given"),
         (lambda: bp.open(ROWS, covariates=Z), ValueError, "the rows were opened with covariates already"),
+        (lambda: bp.open(ROWS[::2], covariates=Z[::2]), ValueError, "the rows were opened with covariates already"),
+        (lambda: bp.open(LABELLED[::2], groups=GROUPS[::2]), ValueError, r"once, open\(X, labels=..., groups="),
+        (lambda: bp.open(LABELLED, columns=[0, 1], groups=GROUPS), ValueError, "opened with labels already"),
+        (lambda: bp.PCA(K).fit(bp.open(ROWS + 0, groups=GROUPS) + 1), ValueError, r"\(X, covariates=..., groups=..."),
+        (lambda: bp.quality.local_pca(LABELLED, 2), TypeError, "which this call does not use"),
+        (lambda: bp.quality.plan_local_pca(LABELLED, 2), TypeError, "which this call does not use"),
+        (lambda: bp.compare_layers({"a": LABELLED, "b": Y2}), TypeError, "which this call does not use"),
+        (lambda: bp.PCA(K).fit(X).spe_limit(X=bp.open(X, sample_weight=WEIGHTS)), TypeError, "counts each once"),
         (lambda: FISHER.fit(LABELLED, CODES), ValueError, "the rows were opened with labels, and others were given"),
         (lambda: FISHER.fit(LABELLED + 1), ValueError, "X was computed or persisted from rows that were opened"),
         (lambda: FISHER.fit(bp.open(X, labels=CODES[1:])), ValueError, "149"),
