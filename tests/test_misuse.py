@@ -40,7 +40,7 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "another name of weights": (lambda: bp.PCA(1).fit(X, weights=[1]), "no argument 'weights'. Did you mean sample_we"),
     "no such argument": (lambda: bp.PCA(1).fit(X, zzz=1), "fit has no argument 'zzz'; it has X, y, "),
-    "a name before the release": (lambda: getattr(bp, "rows"), "no attribute 'rows'. Use preprocessing."),
+    "a name before the release": (lambda: bp.__getattr__("rows"), "no attribute 'rows'. Use preprocessing."),
     "scikit-learn's class": (lambda: bp.IncrementalPCA, "no attribute 'IncrementalPCA'. Use PCA(...).partial_fit(X)."),
     "cells of scanpy": (lambda: bp.pca, "no attribute 'pca'. Use cells.pca, or PCA(...).fit(X)."),
     "LDA": (lambda: bp.LDA, "no attribute 'LDA'. Use FisherDiscriminantAnalysis."),
