@@ -559,12 +559,6 @@ class Rows:
         origin = Origin.of(X, **(kept | changed))
         return replace(self, origin=origin, order=Order(), steps=())
 
-    def alone(self) -> Rows:
-        """Return the same rows, for a call that uses nothing beside them; raises TypeError if they brought anything."""
-        if self.origin.brings:
-            raise TypeError(LEFT_OUT)
-        return self
-
     @classmethod
     def of(
         cls, X: da.Array, *, nan_policy: str = "raise", in_process: bool = False, memory_limit: int | str | None = None
