@@ -412,20 +412,24 @@ def with_beside(X: da.Array, **given: Any) -> da.Array:
     if not given:
         return X
     known = carried(X)
-    if carries_beside(X):
-        from bigpca.data.keys import origins_of_rows  # imports all formats of labels
-
-        bases, _, _ = origins_of_rows(X, lambda base: bool(carried(base).beside))
-        for name in {name: 0 for base in bases for name in carried(base).beside if base is not X or name in given}:
-            alike = "" if name in given else ", ".join(["", *(f"{one}=..." for one in given)])
-            raise ValueError(
-                f"the rows were opened with {name} already. Open them once, open(X, {name}=...{alike}), and then take "
-                "rows or columns of what it returns."
-            )
+    for name in sorted(known.beside.keys() & given.keys() if known.beside else _beside_before(X)):
+        more = "" if name in given else ", ".join(["", *(f"{one}=..." for one in given)])
+        raise ValueError(
+            f"the rows were opened with {name} already. Open them once, open(X, {name}=...{more}), and then take rows or "
+            "columns of what it returns."
+        )
     name = f"{BESIDE}{tokenize(X.name, given)}"
     meta = X._meta.view(WithBeside) if type(X._meta) is np.ndarray else X._meta
     rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=meta)
     return carrying(rows, **vars(known) | {"before": X, "beside": {**known.beside, **given}})
+
+
+def _beside_before(X: da.Array) -> set[str]:
+    """Return the names of what was opened with the rows that those of X are, through choices of rows and views."""
+    found = set[str]()
+    for one in map(carried, taken_from(X)[0]):
+        found |= set(one.beside) if one.beside or one.before is None else _beside_before(one.before)
+    return found
 
 
 class WithBeside(np.ndarray[Any, Any]):
