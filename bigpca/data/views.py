@@ -415,8 +415,8 @@ def with_beside(X: da.Array, **given: Any) -> da.Array:
     for name in sorted(known.beside.keys() & given.keys() if known.beside else _beside_before(X)):
         more = "" if name in given else ", ".join(["", *(f"{one}=..." for one in given)])
         raise ValueError(
-            f"the rows were opened with {name} already. Open them once, open(X, {name}=...{more}), and then take rows or "
-            "columns of what it returns."
+            f"the rows were opened with {name} already. Open them once, open(X, {name}=...{more}), and then take rows "
+            "or columns of what it returns."
         )
     name = f"{BESIDE}{tokenize(X.name, given)}"
     meta = X._meta.view(WithBeside) if type(X._meta) is np.ndarray else X._meta
@@ -425,10 +425,11 @@ def with_beside(X: da.Array, **given: Any) -> da.Array:
 
 
 def _beside_before(X: da.Array) -> set[str]:
-    """Return the names of what was opened with the rows that those of X are, through choices of rows and views."""
+    """Return the names of what was opened with the rows that those of X are, not with those that a model mapped."""
     found = set[str]()
     for one in map(carried, taken_from(X)[0]):
-        found |= set(one.beside) if one.beside or one.before is None else _beside_before(one.before)
+        first = one.beside or one.before is None or one.made is not None
+        found |= set(one.beside) if first else _beside_before(one.before)
     return found
 
 

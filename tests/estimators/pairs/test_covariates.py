@@ -313,6 +313,12 @@ def test_measures_of_two_sides_take_the_groups_that_rows_were_opened_with(measur
     assert (found.value, found.standard_error) == (expected.value, expected.standard_error)
 
 
+def test_scores_of_opened_rows_are_opened_with_covariates_of_their_own() -> None:
+    scores = bp.PCA(3).fit(X).transform(bp.open(X, labels=CODES))
+    found, expected = (bp.PCA(K).fit(bp.open(one, covariates=Z)) for one in (scores, np.asarray(scores)))
+    np.testing.assert_allclose(found.explained_variance_, expected.explained_variance_, rtol=1e-12)
+
+
 def test_opened_rows_of_a_store_are_resumed_and_write_their_keys(tmp_path: Path) -> None:
     bp.ingest(X, tmp_path / "x.zarr", chunk_rows=17, keys=KEYS)
     bp.ingest(Z[::-1], tmp_path / "z.zarr", keys=KEYS[::-1])
