@@ -168,6 +168,11 @@ def _unlagged_fields(windows: Any, lags: tuple[int, ...], groups: Any, like: Any
     series = unlagged(windows.data.reshape(len(windows), -1), lags, groups=groups)
     coords = {name: one for name, one in windows.coords.items() if not {sample, LAG} & set(one.dims)}
     if is_labelled(like):
+        if (n := like.sizes.get(sample, len(series))) != len(series):
+            raise ValueError(
+                f"like has {n:,} rows along {sample!r}, but these windows are of a series of {len(series):,}. Give the "
+                "series that they were made of."
+            )
         coords |= {name: one for name, one in like.coords.items() if set(one.dims) == {sample}}
     values = series.reshape(-1, *windows.shape[2:])
     return xr.DataArray(values, coords, (sample, *windows.dims[2:]), windows.name)

@@ -217,7 +217,7 @@ class MissingCodes:
         Examples
         --------
         >>> [str(MissingCodes.of(one)) for one in (-1, (-9, np.float32(-1.0)), {"age": [99, 999], "bmi": -1})]
-        ['-1', '-9 and -1', '99 (in 1 column) and 999 (in 1 column) and -1 (in 1 column)']
+        ['-1', '-9 and -1', '-1 (in 1 column) and 99 (in 1 column) and 999 (in 1 column)']
         """
         if given is None or isinstance(given, cls):
             return given or NO_CODES
@@ -233,8 +233,8 @@ class MissingCodes:
             found: dict[int | float, list[Any]] = {}
             for code, key in pairs:
                 found.setdefault(code, []).append(key if isinstance(key, str) else int(key))
-            return cls(tuple((code, tuple(dict.fromkeys(keys))) for code, keys in found.items()), length)
-        return cls(tuple((code, None) for code in dict.fromkeys(_codes(given))))
+            return cls(tuple((code, tuple(sorted(set(keys)))) for code, keys in sorted(found.items())), length)
+        return cls(tuple((code, None) for code in sorted(set(_codes(given)))))
 
     def __bool__(self) -> bool:
         return bool(self.codes)
@@ -260,7 +260,9 @@ class MissingCodes:
             tuple(
                 (
                     code,
-                    None if columns is None else tuple(cast("Any", Positions(columns).on(size, WORD, names)).tolist()),
+                    None
+                    if columns is None
+                    else tuple(np.unique(cast("Any", Positions(columns).on(size, WORD, names))).tolist()),
                 )
                 for code, columns in self.codes
             )

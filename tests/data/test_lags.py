@@ -202,6 +202,8 @@ def test_windows_of_a_field_keep_its_times_lags_and_grid(groups: Any, chunks: in
     assert model.spe(rows).dims == ("time",)
     with pytest.raises(ValueError, match=r"rows have 3 lags, not lags = \(0, 1, 2\)"):
         unlagged(back, range(3))
+    with pytest.raises(ValueError, match=rf"like has {N - 1} rows along 'time', but .* a series of {N}"):
+        unlagged(back, [0, 2, 3], groups=groups, like=field[1:])
 
 
 def test_graphs_of_windows_do_not_grow_with_the_number_of_trajectories() -> None:

@@ -55,6 +55,16 @@ def test_a_code_of_one_column_is_a_value_in_the_others() -> None:
 
 
 @quiet
+@pytest.mark.parametrize("form", ["a list", "positions", "names", "lists by name"])
+def test_codes_may_be_given_in_any_order(form: str) -> None:
+    rows, codes = GIVEN[form]
+    turned = codes[::-1] if isinstance(codes, list) else dict(reversed(codes.items()))
+    one, other = (bp.PCA(2, nan_policy="omit").fit(bp.open(rows, missing_value=given)) for given in (codes, turned))
+    np.testing.assert_array_equal(one.transform(bp.open(rows, missing_value=turned)), one.transform(rows))
+    assert bp.merge(one, other).n_samples_ == 2 * one.n_samples_
+
+
+@quiet
 def test_codes_follow_their_columns_which_may_stand_elsewhere(tmp_path: Path) -> None:
     codes, chosen = {"a": -1, "d": -9}, ["d", "a"]
     model = bp.PCA(2, nan_policy="mean").fit(bp.open(FRAME, missing_value=codes, columns=chosen))
@@ -89,7 +99,7 @@ def test_models_of_a_grid_keep_grid_and_codes(options: dict[str, Any], lazy: boo
             found = one.transform(rows)
             np.testing.assert_allclose(found, expected, atol=1e-5)
         assert one.transform(given).dims == ("time", "component")
-        with pytest.raises(ValueError, match="missing_value = -2 in X, but PCA was fitted with -1 and -9"):
+        with pytest.raises(ValueError, match="missing_value = -2 in X, but PCA was fitted with -9 and -1"):
             one.transform(bp.open(given, missing_value=-2, **options))
 
 

@@ -104,6 +104,11 @@ class AugmentedScores(RowMap):
         settle_non_finite(rows, z, where, p.nan_policy, "scores")
         used, sound = self.singular > 0, np.isfinite(z).all(axis=1)
         squares += (z[:, ~used] ** 2).sum(axis=1)
+        if not np.isfinite(squares[sound]).all():
+            raise ValueError(
+                f"squares of values in {where} leave the range of float64, so the rows cannot be added to a fit. Pass "
+                'rows in the units of the fit, or use shrinkage="factor".'
+            )
         if used.any():
             z[np.ix_(sound, used)] = augmented_scores(z[np.ix_(sound, used)], squares[sound], self.singular[used])
         if p.deviations is not None:

@@ -192,6 +192,11 @@ def test_a_component_with_the_variance_of_others_gets_no_scores() -> None:
         assert not model.transform(np.eye(6), shrinkage="factor").any()
 
 
+def test_rows_whose_squares_overflow_are_an_error() -> None:
+    with pytest.raises(ValueError, match=r"squares of values in rows 0:25 .* leave the range of float64"):
+        bp.PCA(K).fit(X).transform(1e200 * Y, shrinkage="oadp")
+
+
 def test_weak_components_are_warned_of_and_what_cannot_be_corrected_is_an_error() -> None:
     noise = bp.PCA(K, solver="dot").fit(RNG.standard_normal((N, D)))
     for how in ("oadp", "factor"):
