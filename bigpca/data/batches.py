@@ -25,7 +25,7 @@ from bigpca.data.grids import string_names
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import open_source, source_of
 from bigpca.data.sparse import columns_beside, in_form, is_sparse, row_range, sparse_rows, stacked
-from bigpca.data.views import array_of, graph_of, named, view_of
+from bigpca.data.views import LEFT_OUT, array_of, carries_beside, graph_of, named, view_of
 from bigpca.devices import RowsThere, host_array, is_on_gpu, joined
 from bigpca.errors import MemoryBudgetError, an, brief, counted
 from bigpca.forms import DENSE, DenseForm
@@ -378,6 +378,8 @@ def batch_values(rows: Any, label: str) -> Any:
         return there
     if hasattr(rows, "obs_names") and hasattr(rows, "X"):
         raise TypeError(f"{label} is {type(rows).__name__}. Give its rows: from_batches(batch.X for batch in loader).")
+    if isinstance(rows, da.Array) and carries_beside(rows):
+        raise TypeError(LEFT_OUT)
     rows = sparse_of_torch(rows)
     if is_sparse(rows):
         return sparse_rows(rows, label, _checked_dtype(rows, label))

@@ -18,7 +18,7 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, TaskRef
 from numpy.typing import NDArray
-from scipy.sparse import issparse
+from scipy.sparse import csr_matrix, issparse
 
 import bigpca.dask_array as da
 from bigpca.data.containers import check_chunk_shape, is_cells
@@ -28,6 +28,10 @@ from bigpca.storage.files import content_digest
 
 Names: TypeAlias = NDArray[np.object_] | None
 BESIDE = "bigpca-beside-"  # in names of rows with what belongs to them, which Dask keeps where it drops records
+LEFT_OUT = (
+    "the rows were opened with covariates, weights, labels or groups, which this call does not use. Open them without: "
+    "bigpca.open(X). Estimators, such as bigpca.PCA and NystromKernelPCA, use them."
+)
 COPIED_ROWS = 32  # of a transposed sample at a time: two cache lines of each column
 COPIED_BYTES = 2**18  # of smaller samples, which are transposed together
 
@@ -419,7 +423,9 @@ def with_beside(X: da.Array, **given: Any) -> da.Array:
             "or columns of what it returns."
         )
     name = f"{BESIDE}{tokenize(X.name, given)}"
-    meta = X._meta.view(WithBeside) if type(X._meta) is np.ndarray else X._meta
+    meta = X._meta
+    if type(meta) in (np.ndarray, csr_matrix):
+        meta = SparseWithBeside(meta) if issparse(meta) else meta.view(WithBeside)
     rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=meta)
     return carrying(rows, **vars(known) | {"before": X, "beside": {**known.beside, **given}})
 
@@ -439,6 +445,10 @@ class WithBeside(np.ndarray[Any, Any]):
     __array_priority__ = 1.0  # also beside other arrays
 
 
+class SparseWithBeside(csr_matrix):  # type: ignore[misc]  # SciPy has no types
+    """The same for sparse rows."""
+
+
 def _as_they_are(rows: Any) -> Any:
     return rows
 
@@ -446,7 +456,7 @@ def _as_they_are(rows: Any) -> Any:
 def carries_beside(X: da.Array) -> bool:
     """Whether X was computed from rows with what belongs to them, unless it is what a model made of these."""
     graph = graph_of(X)
-    if isinstance(X._meta, WithBeside):
+    if isinstance(X._meta, WithBeside | SparseWithBeside):
         return True
     waiting = [X.name] if BESIDE in " ".join(graph.layers) else []
     seen = set(waiting)

@@ -28,7 +28,7 @@ from bigpca.data.grids import Labels
 from bigpca.data.source import Source, of_task
 from bigpca.data.sources import held_rows, open_source, source_of
 from bigpca.data.sparse import form_of_meta
-from bigpca.data.views import View, array_of, carried, carries_beside, graph_of, sources_in, view_of, viewed
+from bigpca.data.views import LEFT_OUT, View, array_of, carried, carries_beside, graph_of, sources_in, view_of, viewed
 from bigpca.data.weights import one_weight_each, open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, place_at
 from bigpca.devices import Namespace, namespace, place_name
@@ -75,10 +75,6 @@ COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond wh
 
 # Of an unknown number of rows, which many fits may read in step, each holding slabs: half of SLAB_ROWS at least.
 OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096
-LEFT_OUT = (
-    "the rows were opened with covariates, weights, labels or groups, which this call does not use. Open them without: "
-    "bigpca.open(X). Estimators, such as bigpca.PCA and NystromKernelPCA, use them."
-)
 SENT_BYTES = 1 << 30  # of rows in memory that workers are sent in each read of the stored rows beside them
 
 

@@ -13,11 +13,11 @@ from bigpca.arrays import Integers
 from bigpca.data.batches import blocks_in_batches, reject_batches
 from bigpca.data.sources import open_source
 from bigpca.data.sparse import beside
-from bigpca.data.views import array_of, carried, graph_of
+from bigpca.data.views import LEFT_OUT, array_of, carried, graph_of
 from bigpca.engine.layout import coalesce
 from bigpca.errors import NonFiniteError
 from bigpca.forms import DENSE
-from bigpca.passes.rows import LEFT_OUT, Order, Origin, Rows
+from bigpca.passes.rows import Order, Origin, Rows
 
 PIECE_BYTES = 1 << 20  # of small stored chunks that are read together, of rows beside others
 BESIDE = (

@@ -19,6 +19,7 @@ from scipy.stats import chi2
 
 from bigpca.arrays import DType, Input, Matrix, Vector, unpack
 from bigpca.data.batches import blocks_in_batches
+from bigpca.data.views import LEFT_OUT
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import (
     ApproximationWarning,
@@ -40,7 +41,7 @@ from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.rows import LEFT_OUT, Rows
+from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import blocks_of_batches, side_by_side
 from bigpca.solvers.components import MAX_FOLDS, check_total
 from bigpca.solvers.eigh import rounded_squares

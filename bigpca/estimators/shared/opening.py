@@ -16,7 +16,7 @@ import numpy as np
 from bigpca.arrays import DType, working_dtype
 from bigpca.data.batches import BatchLabels, batch_labels
 from bigpca.data.provenance import Provenance
-from bigpca.data.views import carrying
+from bigpca.data.views import LEFT_OUT, carrying
 from bigpca.data.weights import open_weights
 from bigpca.engine.events import ProgressArgument
 from bigpca.engine.local import threads_here
@@ -40,7 +40,7 @@ from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.row_maps import MapStep, RowMap, RowPreprocessor
 from bigpca.passes.residuals import Residuals, steps_beside
-from bigpca.passes.rows import LEFT_OUT, Rows, reject_weights, warn_repeats
+from bigpca.passes.rows import Rows, reject_weights, warn_repeats
 from bigpca.passes.side_by_side import beside_covariates
 from bigpca.passes.summaries import searches
 from bigpca.settings import setting

@@ -445,6 +445,8 @@ FISHER, LABELLED = bp.FisherDiscriminantAnalysis(2), bp.open(X, labels=CODES)
         (lambda: bp.quality.plan_local_pca(LABELLED, 2), TypeError, "which this call does not use"),
         (lambda: bp.compare_layers({"a": LABELLED, "b": Y2}), TypeError, "which this call does not use"),
         (lambda: bp.PCA(K).fit(X).spe_limit(X=bp.open(X, sample_weight=WEIGHTS)), TypeError, "counts each once"),
+        (lambda: bp.PCA(K).fit(bp.from_batches([LABELLED[:75], LABELLED[75:]])), TypeError, "this call does not use"),
+        (lambda: bp.PCA(K).fit(bp.open(csr_array(X), groups=GROUPS)[:99].persist()[1:]), ValueError, "or persisted"),
         (lambda: FISHER.fit(LABELLED, CODES), ValueError, "the rows were opened with labels, and others were given"),
         (lambda: FISHER.fit(LABELLED + 1), ValueError, "X was computed or persisted from rows that were opened"),
         (lambda: FISHER.fit(bp.open(X, labels=CODES[1:])), ValueError, "149"),
