@@ -18,11 +18,12 @@ from dask.base import tokenize
 from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 from dask.task_spec import Alias, TaskRef
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix, issparse
+from scipy.sparse import csr_array, csr_matrix, issparse
 
 import bigpca.dask_array as da
 from bigpca.data.containers import check_chunk_shape, is_cells
 from bigpca.data.patterns import NO_CODES, MissingCodes, Positions, RowPattern, Taken, pool
+from bigpca.data.sparse import is_csr
 from bigpca.errors import NonFiniteError
 from bigpca.storage.files import content_digest
 
@@ -424,8 +425,10 @@ def with_beside(X: da.Array, **given: Any) -> da.Array:
         )
     name = f"{BESIDE}{tokenize(X.name, given)}"
     meta = X._meta
-    if type(meta) in (np.ndarray, csr_matrix):
-        meta = SparseWithBeside(meta) if issparse(meta) else meta.view(WithBeside)
+    if type(meta) is np.ndarray:
+        meta = meta.view(WithBeside)
+    elif is_csr(meta):
+        meta = (CSRWithBeside if isinstance(meta, csr_matrix) else CSRArrayWithBeside)(meta)
     rows = da.map_blocks(_as_they_are, X, name=name, dtype=X.dtype, chunks=X.chunks, meta=meta)
     return carrying(rows, **vars(known) | {"before": X, "beside": {**known.beside, **given}})
 
@@ -445,7 +448,11 @@ class WithBeside(np.ndarray[Any, Any]):
     __array_priority__ = 1.0  # also beside other arrays
 
 
-class SparseWithBeside(csr_matrix):  # type: ignore[misc]  # SciPy has no types
+class CSRWithBeside(csr_matrix):  # type: ignore[misc]  # SciPy has no types
+    """The same for sparse rows."""
+
+
+class CSRArrayWithBeside(csr_array):  # type: ignore[misc]
     """The same for sparse rows."""
 
 
@@ -456,7 +463,7 @@ def _as_they_are(rows: Any) -> Any:
 def carries_beside(X: da.Array) -> bool:
     """Whether X was computed from rows with what belongs to them, unless it is what a model made of these."""
     graph = graph_of(X)
-    if isinstance(X._meta, WithBeside | SparseWithBeside):
+    if isinstance(X._meta, WithBeside | CSRWithBeside | CSRArrayWithBeside):
         return True
     waiting = [X.name] if BESIDE in " ".join(graph.layers) else []
     seen = set(waiting)

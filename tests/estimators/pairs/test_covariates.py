@@ -390,6 +390,7 @@ PARTIAL = bp.CCA(2).fit(X2, Y2, covariates=Z)
 HOLED = np.where(np.arange(2 * N).reshape(N, 2) == 9, np.nan, Z)
 
 
+SPARSE = da.from_array(X, chunks=(40, P)).map_blocks(csr_array, meta=csr_array((0, 0)))
 FISHER, LABELLED = bp.FisherDiscriminantAnalysis(2), bp.open(X, labels=CODES)
 
 
@@ -447,6 +448,7 @@ FISHER, LABELLED = bp.FisherDiscriminantAnalysis(2), bp.open(X, labels=CODES)
         (lambda: bp.PCA(K).fit(X).spe_limit(X=bp.open(X, sample_weight=WEIGHTS)), TypeError, "counts each once"),
         (lambda: bp.PCA(K).fit(bp.from_batches([LABELLED[:75], LABELLED[75:]])), TypeError, "this call does not use"),
         (lambda: bp.PCA(K).fit(bp.open(csr_array(X), groups=GROUPS)[:99].persist()[1:]), ValueError, "or persisted"),
+        (lambda: bp.PCA(K).fit(bp.open(SPARSE, groups=GROUPS)[:99].persist()[1:]), ValueError, "or persisted"),
         (lambda: FISHER.fit(LABELLED, CODES), ValueError, "the rows were opened with labels, and others were given"),
         (lambda: FISHER.fit(LABELLED + 1), ValueError, "X was computed or persisted from rows that were opened"),
         (lambda: FISHER.fit(bp.open(X, labels=CODES[1:])), ValueError, "149"),
