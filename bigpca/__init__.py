@@ -84,6 +84,7 @@ ELSEWHERE = {  # names of scikit-learn, xeofs and others, and what was renamed
     "MCA": "PLSSVD",
     "RidgeCV": "Ridge(alpha=[...])",
     "rows": "preprocessing",
+    "Place": "ObjectStore",
     "pca": "cells.pca, or PCA(...).fit(X)",
 }
 __getattr__, __dir__, __all__ = lazily(__name__, HOMES, MODULES, ELSEWHERE)

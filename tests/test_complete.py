@@ -168,3 +168,10 @@ def test_type_checkers_see_the_names_that_are_imported_on_first_use() -> None:
     homes = {(module, name) for module, names in bigpca.HOMES.items() for name in names.split()}
     differing = shown ^ (homes | {("bigpca", name) for name in bigpca.MODULES})
     assert not differing, f"named in only one of the two: {sorted(differing)}"
+
+
+def test_every_quick_test_exists() -> None:
+    for line in (ROOT / "tests/quick.txt").read_text(encoding="utf-8").splitlines():
+        file, _, name = line.partition("::")
+        path = ROOT / file if name else ROOT / "tests" / file
+        assert f"def {name.partition('[')[0]}(" in path.read_text(encoding="utf-8") or not name, line
