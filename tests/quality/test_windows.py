@@ -143,8 +143,8 @@ def test_a_plan_says_what_is_read_and_kept_and_what_does_not_fit_is_rejected(tmp
     wide = np.broadcast_to(np.float32(1), (3000, 10**6))
     with pytest.raises(bp.errors.MemoryBudgetError, match="Use shorter windows"):
         plan_local_pca(wide, 5000, memory_limit="300MiB")
-    cut = plan_local_pca(wide, 5000, memory_limit="2GiB")
-    assert cut.peak_bytes < 2 << 30
+    cut = plan_local_pca(wide, 5000, memory_limit="4GiB")
+    assert cut.peak_bytes < 4 << 30
     assert cut.reads == 1.0
 
 
