@@ -273,7 +273,7 @@ def forget_others() -> None:
 
 
 def _taken(left: deque[T]) -> Iterator[T]:
-    """Yield what is left, of which other threads take too."""
+    """Yield items that are left; other threads take some of them meanwhile."""
     with suppress(IndexError):
         while True:
             yield left.popleft()

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FLAVORS = ("seurat", "cell_ranger", "seurat_v3")
-RESIDUALS = "pearson_residuals"  # a flavour of which the genes alone can be found
+RESIDUALS = "pearson_residuals"  # a flavour that finds genes, and no components
 COEFFICIENTS = 3  # of a parabola
 NO_MEAN = 1e-12  # in place of the mean of a gene that no cell expresses, as in scanpy
 

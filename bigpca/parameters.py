@@ -223,7 +223,7 @@ PANELS = {
             "fisher, roweis: added to the within-class scatter; cca: to both covariances.", ANY, words=("pinv",)
         ),
         "alpha": Parameter(
-            "contrast: weights of the background; ridge: penalties, of which folds choose one; such as 0.1,1,10.",
+            "contrast: weights of the background. ridge: penalties; folds choose one. Such as 0.1,1,10.",
             ANY,
             many=True,
         ),

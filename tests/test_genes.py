@@ -118,7 +118,7 @@ def test_genes_by_residuals_are_those_of_numpy_and_of_scanpy(place: str, batches
     np.testing.assert_allclose(found["residual_variances"], each.mean(axis=0), rtol=1e-9)
     assert cells.var["highly_variable"].sum() == TOP
     if batches is not None and len(set(np.bincount(pd.factorize(codes)[0]))) > 1:
-        return  # of which scanpy clips all batches as the first
+        return  # scanpy clips all batches as it does the first
     with warnings.catch_warnings(action="ignore"):  # of what scanpy is built on
         scanpy.experimental.pp.highly_variable_genes(other, n_top_genes=TOP, **options)
     assert set(found.columns) == set(other.var.columns)

@@ -87,7 +87,7 @@ class Given(TypedDict, total=False):
 
 
 class Arrays(NamedTuple):
-    """Rows as Dask arrays: as they are read, as they were given, and the samples of which they are made."""
+    """Rows as Dask arrays: as they are read, as they were given, and the samples that they are made of."""
 
     X: da.Array
     given: da.Array
@@ -106,7 +106,7 @@ class Origin:
     stored : Source or None
         The source from which samples are read directly; None for graphs.
     arrays : Arrays or None
-        The rows as Dask arrays; None for rows in memory, of which few calls need one: see :attr:`lazily`.
+        The rows as Dask arrays; None for rows in memory, which few calls need as such: see :attr:`lazily`.
     view : View or None
     names : ndarray of shape (d,), or None
         Feature names.
@@ -181,7 +181,7 @@ class Origin:
             self.brings = carries_beside(arrays.X)
         elif source is not None:
             self.shape, self.dtype, self.form = source.shape, source.dtype, source.form
-        else:  # sides, each of which is copied to its place
+        else:  # each side is copied to its place
             self.shape = self.sides[0].shape[0], sum(side.shape[1] for side in self.sides)
             self.owned, self.form, self.dtype = True, DENSE, np.result_type(*(side.dtype for side in self.sides))
         self.in_memory, direct = self.stored is not None and self.stored.in_memory, list[Source]()
@@ -564,7 +564,7 @@ class Rows:
         return rows.begun(nan_policy=nan_policy, in_process=in_process, memory_limit=memory_limit)
 
     def alone(self) -> Rows:
-        """Return the rows, of which nothing but their values is used; raises TypeError for what belongs to them."""
+        """Return the rows, for a call that uses their values alone; raises TypeError if anything belongs to them."""
         if self.origin.brings:
             raise TypeError(LEFT_OUT)
         return self

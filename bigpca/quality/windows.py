@@ -188,7 +188,7 @@ def local_pca(
     positions : "names", array-like of shape (d,), or None, default None
         Position of each column, ascending; where they descend, another chromosome begins. "names": from the names of
         columns, ``chromosome:position`` and maybe more after another colon. No window crosses two chromosomes. None for
-        windows of a number of columns, of which only whole ones count.
+        windows by number of columns; windows that are not whole are left out.
     n_components : int, default 2
         k, kept of each window.
     min_columns : int or None, default None

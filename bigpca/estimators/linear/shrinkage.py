@@ -35,7 +35,7 @@ def factors_of(found: PCAResult, centred: bool, effects: int) -> Vector:
     freedom = found.sum_weights_ - centred - effects
     if len(found.shrinkage or ()) == found.n_components_:
         factors, known = np.array(found.shrinkage), 0 if found.regression is None else found.regression.rank
-        more = 1 + (effects - known) / freedom  # effects that a first step took out, of which the fit knew nothing
+        more = 1 + (effects - known) / freedom  # the fit did not know what a first step took out
         return factors / (factors + (1 - factors) * more)
     left = max(0, round(min(freedom, len(found.mean_))) - found.n_components_)
     over = max(0.0, found.total_variance_ - float(found.explained_variance_.sum()))

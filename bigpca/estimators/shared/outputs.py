@@ -234,7 +234,7 @@ def mapped(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destin
 def mapped_after(
     maps: tuple[RowPreprocessor, ...], model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination
 ) -> Lazy:
-    """Return ``f`` of opened rows beside their covariates, after ``maps``, the last of which may take these out."""
+    """Return ``f`` of opened rows beside their covariates, after ``maps``; the last one may take these out."""
     rows, steps = steps_beside(maps, beside_covariates(rows))
     return mapped_as_given(model, rows, chained(tuple(step.f for step in steps), f), columns, to)
 

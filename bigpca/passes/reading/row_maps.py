@@ -953,7 +953,7 @@ class PearsonResiduals(RowPreprocessor):
         return replace(self, clip=clip, shares=self.shares or tuple((sums / total).tolist()))
 
     def of(self, values: Array, expected: Array) -> Array:
-        """Return the clipped residuals of values of which those are expected, which is overwritten."""
+        """Return the clipped residuals of values from what is expected of them; ``expected`` is overwritten."""
         found: Array = values - expected
         variance = expected / self.theta
         variance += 1

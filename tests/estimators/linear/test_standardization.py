@@ -38,7 +38,7 @@ def of_blocks(rows: Array) -> Array:
     return roots
 
 
-FLAT = np.where(np.arange(D) % 2 * (np.arange(D) > 4) > 0, 3.1, X)  # of which one block is constant
+FLAT = np.where(np.arange(D) % 2 * (np.arange(D) > 4) > 0, 3.1, X)  # one block is constant
 ABOUT, RULE = X - X.mean(axis=0), bp.scales.Blocks
 # center, scale, rows, and NumPy's centre and divisors
 CASES: dict[str, tuple[Any, Any, Array, Array, Array]] = {
