@@ -24,8 +24,8 @@ from bigpca.records import stored
 from bigpca.solvers.eigh import ENOUGH, EPS, TOLD, rounded_squares
 
 FLOPS_PER_VALUE = 4  # of preprocessing
-# Of a value and of what is taken out of it, up to which the difference counts as rounding: an effect is a sum of q
-# products, each rounded. Only float64 rows whose deviations are below 1e-14 of their mean lose a signal by it.
+# Of an effect, up to which what is left counts as rounding: a sum of q products with coefficients that are rounded too.
+# Of a value itself two units: its mean, which may be large, is subtracted once.
 LOST = 64 * EPS
 
 
@@ -149,7 +149,7 @@ class Residuals(RowPreprocessor):
             effect = (rows[:, d:] - mean[d:]) @ coef.T
             left: Array = rows[:, :d] - mean[:d] - effect
             # Where covariates determine a value, the difference is rounding, which no scale may make a signal.
-            left[np.abs(left) <= LOST * np.maximum(np.abs(effect), np.abs(rows[:, :d]))] = 0
+            left[np.abs(left) <= np.maximum(LOST * np.abs(effect), 2 * EPS * np.abs(rows[:, :d]))] = 0
             if self.keeps_mean:
                 left += mean[:d]
         return left

@@ -1,5 +1,6 @@
 """Whatever is fitted to rows with covariates is fitted to the residuals of a least squares of X on 1 and Z."""
 
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -214,3 +215,16 @@ def test_dependent_covariates_are_reported_once() -> None:
     with pytest.warns(ApproximationWarning, match="of 2 covariates, 1 are linearly independent") as found:
         bp.NystromKernelPCA(2, n_landmarks=20, random_state=0).fit(MIXED, covariates=Z[:, [0, 0]])
     assert len([one for one in found if "covariates" in str(one.message)]) == 1
+
+
+def test_a_large_mean_costs_what_covariates_leave_its_rounding_and_no_more() -> None:
+    rng, mean = np.random.default_rng(0), 1e14
+    z, noise = rng.standard_normal((400, 2)), rng.standard_normal((400, 4))
+    rows = mean + noise + z @ rng.standard_normal((2, 4))  # exact to 2^-6
+    known = np.column_stack([np.ones(400), z])
+    left = rows - mean - known @ np.linalg.lstsq(known, rows - mean, rcond=None)[0]
+    given = bp.open(rows, covariates=z)
+    for solver in ("covariance", "krylov"):
+        with warnings.catch_warnings(action="ignore"):  # of digits that the rows do not have
+            scores = np.asarray(bp.PCA(4, solver=solver, tol=1e-6).fit(given).transform(given))
+        np.testing.assert_allclose(np.linalg.norm(scores, axis=1), np.linalg.norm(left, axis=1), rtol=0, atol=2.0**-5)
