@@ -39,7 +39,7 @@ from bigpca.engine.planning import Layout, PassCost, Resources
 from bigpca.engine.resources import find_resources
 from bigpca.engine.run import Run
 from bigpca.errors import brief, warn_caller
-from bigpca.forms import DENSE, DenseForm, Values
+from bigpca.forms import DenseForm, Values
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
@@ -51,7 +51,6 @@ from bigpca.passes.reading.readers import (
     ColumnFill,
     DirectReader,
     Reader,
-    SidesReader,
     ViewReader,
 )
 from bigpca.passes.reading.row_maps import MapStep, RowPreprocessor, chain_cost
@@ -75,7 +74,6 @@ COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond wh
 
 # Of an unknown number of rows, which many fits may read in step, each holding slabs: half of SLAB_ROWS at least.
 OPEN_SLAB_BYTES, OPEN_SLAB_ROWS = 16 * MIB, 4096
-SENT_BYTES = 1 << 30  # of rows in memory that workers are sent in each read of the stored rows beside them
 
 
 class Given(TypedDict, total=False):
@@ -114,15 +112,11 @@ class Origin:
         Shape of one stored sample as a user gave it; that of a row if X is a view.
     lazy : bool
         Whether the user gave something that the engine reads, so that results are lazy; False for arrays in memory.
-    sides : tuple of Origin
-        The origins of rows that stand side by side in X; empty for rows of one origin.
-    pieces : tuple of int
-        The row chunks in which sides are read that are all arrays in memory; empty for others.
     looked : (str, dict)
         Digest of the files, if the present call has opened X, which its first question about them has for an answer;
         and what that look has seen of each file.
     direct : tuple of Source
-        The sources of dense sides from which rows are read without a graph: one, and arrays in memory beside it.
+        The sources from which rows are read without a graph.
     shape : tuple of int
         (n, d) of the rows, before any map; n may be NaN.
     dtype : numpy.dtype
@@ -130,10 +124,9 @@ class Origin:
     form : DenseForm
         What the rows that tasks read do in the way of their kind.
     in_memory : bool
-        Whether rows are an array of this process, which is never sent to workers; of sides, whether all are, or those
-        beside stored ones are too large to be sent to them, slice by slice.
+        Whether rows are an array of this process, which is never sent to workers.
     widths : tuple of int
-        Columns of each side.
+        Columns of each side; empty for rows of one origin.
     owned : bool
         Whether rows may be overwritten as they are read.
     rows_per_sample : int
@@ -152,8 +145,6 @@ class Origin:
     names: NDArray[np.object_] | None = None
     sample: tuple[int, ...] = ()
     lazy: bool = True
-    sides: tuple[Origin, ...] = ()
-    pieces: tuple[int, ...] = ()
     looked: tuple[str, Seen] = field(default_factory=lambda: ("", {}))
     direct: tuple[Source, ...] = field(init=False)
     shape: tuple[int, int] = field(init=False)
@@ -173,7 +164,8 @@ class Origin:
     def __post_init__(self) -> None:
         view, arrays, source = self.view, self.arrays, self.stored
         self.rows_per_sample = 1 if view is None else view.rows_per_sample
-        self.owned, self.labels, self.search = source is not None, None, None
+        self.owned, self.labels, self.search, self.widths = source is not None, None, None, ()
+        self.direct, self.in_memory = () if source is None else (source,), source is not None and source.in_memory
         if arrays is not None:
             self.shape, self.dtype, self.form = arrays.X.shape, arrays.X.dtype, form_of_meta(arrays.samples._meta)
             self.owned |= len(arrays.samples.chunks[1]) > 1 or (view is not None and view.copies)
@@ -181,24 +173,6 @@ class Origin:
             self.brings = carries_beside(arrays.X)
         elif source is not None:
             self.shape, self.dtype, self.form = source.shape, source.dtype, source.form
-        else:  # each side is copied to its place
-            self.shape = self.sides[0].shape[0], sum(side.shape[1] for side in self.sides)
-            self.owned, self.form, self.dtype = True, DENSE, np.result_type(*(side.dtype for side in self.sides))
-        self.in_memory, direct = self.stored is not None and self.stored.in_memory, list[Source]()
-        self.widths = ()
-        if self.sides:
-            held = [side for side in self.sides if side.in_memory]
-            sent = all(type(getattr(side.stored, "array", None)) is np.ndarray for side in held)
-            size = sum(side.row_bytes for side in held) * self.shape[0]
-            self.in_memory = len(held) == len(self.sides) or not sent or size > SENT_BYTES
-        for side in self.sides:
-            self.widths += (int(side.shape[1]),)
-            direct += [side.stored] if side.stored is not None and side.view is None and side.form.shifts else []
-        self.direct = ()
-        if direct and len(direct) == len(self.sides):
-            # Rows are cut where chunks of the longest end; those of another store would be decoded for several reads.
-            longest = max(direct, key=lambda one: one.row_bytes)
-            self.direct = tuple(direct) if all(one.in_memory or one is longest for one in direct) else ()
 
     @classmethod
     def of(cls, X: da.Array, **given: Unpack[Given]) -> Origin:
@@ -211,10 +185,13 @@ class Origin:
         """The rows as Dask arrays; one is made of rows in memory when it is first needed."""
         if self.arrays is not None:
             return self.arrays
-        held = [cast("Source", side.stored) for side in self.sides or (self,)]
-        parts = [open_source(one, uuid.uuid4().hex, self.pieces or None).astype(self.dtype) for one in held]
-        X = da.concatenate(parts, axis=1) if self.sides else parts[0]
+        X = open_source(self.direct[0], uuid.uuid4().hex)
         return Arrays(X, X, X)
+
+    @property
+    def sides(self) -> tuple[Origin, ...]:
+        """The origins of rows that stand side by side: of one origin, itself."""
+        return (self,)
 
     @property
     def X(self) -> da.Array:
@@ -234,8 +211,6 @@ class Origin:
     @property
     def label(self) -> str:
         """What X is, for messages."""
-        if self.sides:
-            return " beside ".join(side.label for side in self.sides)
         return f"the Dask array {self.samples.name}" if self.stored is None else self.stored.label
 
     @property
@@ -272,8 +247,6 @@ class Origin:
         """Native row chunks: the store's for direct arrays, Dask's for general ones and for views."""
         if self.view is not None:
             return self.view.chunks(self.sample_chunks)
-        if self.pieces:
-            return self.pieces
         return tuple(int(c) for c in self.X.chunks[0]) if self.stored is None else self.stored.row_chunks()
 
     @property
@@ -293,8 +266,6 @@ class Origin:
     @property
     def row_bytes(self) -> float:
         """Stored bytes decoded for one row."""
-        if self.sides:
-            return sum(side.row_bytes for side in self.sides)
         return self.sample_bytes / self.rows_per_sample
 
     def decoded(self, start: int, stop: int) -> tuple[int, int]:
@@ -310,8 +281,7 @@ class Origin:
     @property
     def paths(self) -> dict[str, str]:
         """Files and directories that tasks read, for :attr:`bigpca.engine.jobs.Pass.paths`."""
-        direct = self.direct if self.stored is None else (self.stored,)
-        return {source.path: "reads" for source in direct} if direct else paths_in(self.samples)
+        return {source.path: "reads" for source in self.direct} if self.direct else paths_in(self.samples)
 
     @cached_property
     def requests(self) -> tuple[int, int]:
@@ -321,9 +291,14 @@ class Origin:
     @cached_property
     def sources(self) -> Sequence[Source | ZarrReader]:
         """All sources that tasks read; nothing of a graph is computed."""
-        if self.stored is not None:
-            return [self.stored]
         return self.direct or sources_of_graph(self.samples)
+
+    def reader(self, start: int, stop: int, *, owned: bool, there: bool) -> tuple[Reader, Inputs]:
+        """Return a reader of samples ``start:stop``, and the futures its task must be given; as :meth:`Rows.reader`."""
+        if self.stored is not None:
+            return DirectReader(of_task(self.stored, start, stop), owned, there), {}
+        cut = self.graph.cut(start, stop)
+        return replace(cut.reader, there=there), cut.futures
 
     def stamp(self, start: int, stop: int) -> str:
         """Digest of (key, size, change) of the files that hold those rows; of the content for arrays in memory.
@@ -331,8 +306,6 @@ class Origin:
         Files are as :meth:`files_digest` last saw them, so that all groups and passes of a run share one look, taken
         before any of them is read. Of a graph, and of a store that is listed as a whole, it is the digest of all files.
         """
-        if self.sides:
-            return digest([side.stamp(start, stop) for side in self.sides])
         if self.view is not None:
             start, stop = self.view.samples(start, stop)
         if self.stored is not None and kind_of(self.stored.path) == "disk":
@@ -352,9 +325,6 @@ class Origin:
 
     def files_digest(self) -> str:
         """Digest of (key, size, change) of all files as they are now; empty where there is none."""
-        if self.sides:
-            each = [side.files_digest() for side in self.sides]
-            return digest(each) if any(each) else ""
         held = self.stored is not None and (self.stored.in_memory or isinstance(self.stored, BatchRows))
         return "" if held or self.unstamped else self._stamp_of_all()
 
@@ -371,24 +341,13 @@ class Origin:
         """The line of a plan about changes that go unnoticed: of a store, or of a layer that is not a source."""
         if self.unstamped:
             return (f"{self.unstamped}, and the run cannot be resumed",)
-        layer = "" if self.stored is not None or self.direct else unknown_layer(self.samples)
+        layer = "" if self.direct else unknown_layer(self.samples)
         for source in self.sources:
             layer = layer or source.unseen or ""
         return (f"changes of the files behind {layer} go unnoticed while they are read",) if layer else ()
 
     def describe(self) -> object:
         """JSON-able description for fingerprints."""
-        if self.sides:
-            return [
-                {
-                    "source": side.describe(),
-                    "shape": list(map(int, side.shape)),
-                    "dtype": side.dtype.str,
-                    "row_chunks": digest(side.row_chunks),
-                    "view": None if side.view is None else side.view.describe(),
-                }
-                for side in self.sides
-            ]
         if self.stored is not None:
             return self.stored.describe()
         sources = [
@@ -700,7 +659,8 @@ class Rows:
     def roundings(self) -> tuple[float, ...]:
         """Relative rounding of the stored values of each side, as a standard deviation: eps / sqrt(12) of short floats,
         and otherwise float64's eps, to which rows are centred."""
-        dtypes = [side.dtype for side in self.origin.sides] or [self.dtype] * max(1, len(self.widths))
+        sides = self.origin.sides
+        dtypes = [side.dtype for side in sides] if len(sides) > 1 else [self.dtype] * max(1, len(self.widths))
         finer, short = float(np.finfo(np.float64).eps), np.sqrt(12)
         return tuple(
             float(np.finfo(one).eps) / short if one.kind == "f" and one.itemsize < 8 else finer
@@ -754,16 +714,7 @@ class Rows:
         there = there if cost is None else cost.there
         origin, view = self.origin, self.origin.view
         first, last = (start, stop) if view is None else view.samples(start, stop)
-        reader: Reader
-        futures: Inputs = {}
-        if origin.stored is not None:
-            reader = DirectReader(of_task(origin.stored, first, last), owned or view is not None, there)
-        elif origin.direct:
-            readers = tuple([DirectReader.of_rows(source, first, last) for source in origin.direct])
-            reader = SidesReader(readers, origin.dtype, origin.label)
-        else:
-            cut = origin.graph.cut(first, last)
-            reader, futures = replace(cut.reader, there=there), cut.futures
+        reader, futures = origin.reader(first, last, owned=owned or view is not None, there=there)
         if view is not None:
             ends = np.cumsum(origin.sample_chunks)
             present = self.counted.part(start, stop).present if view.absent else None
@@ -885,7 +836,7 @@ def place_of(rows: Rows) -> str:
     """Return the name of the device of rows that are analysed as they come from it; empty for all others."""
     origin = rows.origin
     batches = rows.order.batches
-    if origin.view or rows.steps or origin.sides or origin.arrays is None:
+    if origin.view or rows.steps or origin.arrays is None:
         return ""
     return place_name(origin.arrays.samples._meta if batches is None else batches.stream.first_array)
 
@@ -907,7 +858,7 @@ def unchanged(origin: Origin, before: str) -> Iterator[None]:
     InputChangedError
         Instead of what the body raises: a mixture of old and new rows fails in many ways.
     """
-    seen: Seen = ChainMap(*(one.looked[1] for one in origin.sides or (origin,)))
+    seen: Seen = ChainMap(*(one.looked[1] for one in origin.sides))
     try:
         yield
     except Exception:
@@ -928,8 +879,12 @@ def _look_again(origin: Origin, before: str, seen: Seen) -> None:
 
 def keys_bytes(origin: Origin) -> int:
     """Return the memory in which the keys of several stores are compared; 0 for one."""
-    if origin.sides or origin.stored is not None:
-        return max(map(keys_bytes, origin.sides), default=0)
+    return max(map(_keys_bytes, origin.sides))
+
+
+def _keys_bytes(origin: Origin) -> int:
+    if origin.stored is not None:
+        return 0
     counts = [int(one.shape[0]) for one in sources_in(origin.given) if getattr(one, "shape", ())]
     if len(counts) < 2 or not may_have_keys(origin):
         return 0
@@ -942,16 +897,13 @@ def keys_bytes(origin: Origin) -> int:
 
 def warn_repeats(origin: Origin) -> None:
     """Warn of rows of several stores that have the key of another row."""
-    for side in origin.sides:
-        warn_repeats(side)
-    if origin.sides or not keys_bytes(origin):
-        return
-    from bigpca.data.keys import REPEATED, repeats  # as above
+    for side in filter(_keys_bytes, origin.sides):
+        from bigpca.data.keys import REPEATED, repeats  # as above
 
-    if count := repeats(origin.given):
-        warn_caller(
-            f"{count:,} of {int(origin.shape[0]):,} rows have the key of an earlier row. {REPEATED}", UserWarning
-        )
+        if count := repeats(side.given):
+            warn_caller(
+                f"{count:,} of {int(side.shape[0]):,} rows have the key of an earlier row. {REPEATED}", UserWarning
+            )
 
 
 def one_stamp(run: Run, rows: Rows) -> Callable[[int], str]:

@@ -2,28 +2,167 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 
 import bigpca.dask_array as da
-from bigpca.arrays import Integers
+from bigpca.arrays import DType, Integers
 from bigpca.data.batches import blocks_in_batches, reject_batches
+from bigpca.data.source import MemoryRows, Source, of_task
 from bigpca.data.sources import open_source
 from bigpca.data.sparse import beside
 from bigpca.data.views import LEFT_OUT, array_of, carried, graph_of
+from bigpca.engine.interfaces import Inputs
 from bigpca.engine.layout import coalesce
 from bigpca.errors import NonFiniteError
-from bigpca.forms import DENSE
-from bigpca.passes.rows import Order, Origin, Rows
+from bigpca.forms import DENSE, Values
+from bigpca.passes.reading.readers import DirectReader, Reader
+from bigpca.passes.rows import Arrays, Order, Origin, Rows
+from bigpca.storage.files import digest
 
+SENT_BYTES = 1 << 30  # of rows in memory that workers are sent in each read of the stored rows beside them
 PIECE_BYTES = 1 << 20  # of small stored chunks that are read together, of rows beside others
 BESIDE = (
     "comes in batches, but {} are read side by side, in any order, but batches come in one. Write the batches with "
     "bigpca.FeatureWriter and open the store. CCA, PLSSVD, PLSRegression and Ridge also take batches of pairs (X, Y)."
 )
+
+
+@dataclass(eq=False)
+class SideBySide(Origin):
+    """The origin of rows of several origins side by side.
+
+    Attributes
+    ----------
+    several : tuple of Origin
+        Those.
+    pieces : tuple of int
+        The row chunks in which they are read if all are arrays in memory; empty for others.
+    direct : tuple of Source
+        Their sources, if rows are read without a graph: of dense sides, one of them stored and others in memory.
+    in_memory : bool
+        Whether all are, or those beside stored ones are too large to be sent to workers, slice by slice.
+    """
+
+    several: tuple[Origin, ...] = ()
+    pieces: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        held = [side for side in self.several if side.in_memory]
+        n, self.widths = self.several[0].shape[0], tuple(int(side.shape[1]) for side in self.several)
+        if self.arrays is None:  # each side is copied to its place
+            self.shape, self.form, self.dtype = (
+                (n, sum(self.widths)),
+                DENSE,
+                np.result_type(*(side.dtype for side in self.several)),
+            )
+            self.owned = True
+        sent = all(type(getattr(side.stored, "array", None)) is np.ndarray for side in held)
+        size = sum(side.row_bytes for side in held) * n
+        self.in_memory = len(held) == len(self.several) or not sent or size > SENT_BYTES
+        plain = [side for side in self.several if side.view is None and side.form.shifts]
+        direct = tuple(side.stored for side in plain if side.stored is not None)
+        if len(direct) == len(self.several):
+            # Rows are cut where chunks of the longest end; those of another store would be decoded for several reads.
+            longest = max(direct, key=lambda one: one.row_bytes)
+            self.direct = direct if all(one.in_memory or one is longest for one in direct) else ()
+
+    @property
+    def sides(self) -> tuple[Origin, ...]:
+        """Those."""
+        return self.several
+
+    @cached_property
+    def lazily(self) -> Arrays:
+        """The rows as Dask arrays; they are made of rows in memory when they are first needed."""
+        if self.arrays is not None:
+            return self.arrays
+        parts = [open_source(one, uuid.uuid4().hex, self.pieces).astype(self.dtype) for one in self.direct]
+        X = da.concatenate(parts, axis=1)
+        return Arrays(X, X, X)
+
+    @property
+    def label(self) -> str:
+        """What they are, for messages."""
+        return " beside ".join(side.label for side in self.several)
+
+    @cached_property
+    def row_chunks(self) -> tuple[int, ...]:
+        """The pieces, or Dask's chunks."""
+        return self.pieces or tuple(int(c) for c in self.X.chunks[0])
+
+    @property
+    def row_bytes(self) -> float:
+        """Stored bytes decoded for one row of all."""
+        return sum(side.row_bytes for side in self.several)
+
+    def stamp(self, start: int, stop: int) -> str:
+        """Digest of those of each."""
+        return digest([side.stamp(start, stop) for side in self.several])
+
+    def files_digest(self) -> str:
+        """Digest of those of each; empty where none has files."""
+        each = [side.files_digest() for side in self.several]
+        return digest(each) if any(each) else ""
+
+    def describe(self) -> object:
+        """JSON-able description for fingerprints."""
+        return [
+            {
+                "source": side.describe(),
+                "shape": list(map(int, side.shape)),
+                "dtype": side.dtype.str,
+                "row_chunks": digest(side.row_chunks),
+                "view": None if side.view is None else side.view.describe(),
+            }
+            for side in self.several
+        ]
+
+    def reader(self, start: int, stop: int, *, owned: bool, there: bool) -> tuple[Reader, Inputs]:
+        """Return a reader of rows ``start:stop``, and the futures its task must be given."""
+        if not self.direct:
+            return super().reader(start, stop, owned=owned, there=there)
+        return SidesReader(tuple(_part(one, start, stop) for one in self.direct), self.dtype, self.label), {}
+
+
+@dataclass(frozen=True)
+class SidesReader(Reader):
+    """Rows of several dense sources side by side, in one dtype, copied once.
+
+    Attributes
+    ----------
+    sides : tuple of DirectReader
+    dtype : numpy.dtype
+    label : str
+        What the sources are, for messages.
+    """
+
+    owned: ClassVar[bool] = True
+
+    sides: tuple[DirectReader, ...]
+    dtype: DType
+    label: str
+
+    def read(self, start: int, stop: int) -> Values:
+        return np.concatenate([side.read(start, stop) for side in self.sides], axis=1, dtype=self.dtype)
+
+    def where(self, start: int, stop: int) -> str:
+        return f"rows {start}:{stop} of {self.label}"
+
+
+def _part(source: Source, start: int, stop: int) -> DirectReader:
+    """Return a reader of rows that must not be overwritten; of an array in memory, it holds only these rows."""
+    if not isinstance(source, MemoryRows):
+        return DirectReader(of_task(source, start, stop), owned=False)
+    part = source.array[start:stop]
+    return DirectReader(replace(source, array_shape=part.shape, array=part), owned=False, begins=start)
 
 
 def beside_covariates(rows: Rows) -> Rows:
@@ -70,7 +209,7 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     each, longest = tuple(side.origin for side in sides), sides[lead].origin
     if all(one.arrays is None and one.form is DENSE for one in each) and longest.stored is not None:
         pieces = coalesce(longest.stored.row_chunks(), longest.row_bytes, PIECE_BYTES)
-        origin = Origin(None, lazy=False, sides=each, pieces=pieces)
+        origin: Origin = SideBySide(None, lazy=False, several=each, pieces=pieces)
         return Rows(origin=origin, order=Order(titles=tuple(names)), counted=sides[0].counted, seed=sides[0].seed)
     arrays = [side.X for side in sides]
     arrays[lead] = _in_pieces(sides[lead].origin, arrays[lead])
@@ -84,7 +223,7 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     whole = da.concatenate([array.astype(dtype) for array in cut], axis=1)
     joined = array_of(graph_of(whole), whole.name, whole.chunks, form.meta(dtype))
     lazy = any(side.origin.lazy for side in sides)
-    origin = replace(Origin.of(joined, lazy=lazy), sides=each)
+    origin = SideBySide(None, Arrays(joined, joined, joined), lazy=lazy, several=each)
     return Rows(origin=origin, order=Order(titles=tuple(names)), counted=sides[0].counted, seed=sides[0].seed)
 
 

@@ -593,16 +593,15 @@ class PairModel(SumsModel[PairResult]):
 
     def _kept(self, rows: Rows, state: Accumulator) -> KeptSides:
         p, q = rows.widths[:2]
-        side = rows.origin.sides[1] if rows.origin.sides else rows.origin
+        x, side = (*rows.origin.sides, rows.origin)[:2]  # batches have one origin
         named = side is not rows.origin and side.names is not None
         grid = side.labels.grid if side.labels is not None else grid_of_columns(side.names, q) if named else None
         # A view with absent columns is as that of the grid.
         view = None if side.view is None or side is rows.origin or side.view.absent else side.view
         single = side.sample == () if rows.order.batches is None else rows.order.batches.stream.single[-1]
-        grids = [side.labels.grid if side.labels else None for side in rows.origin.sides] or [None, None]
         scales = (
-            None if isinstance(one, bool | np.bool_) else scale_vector(one, d, of_side)
-            for one, d, of_side in zip(self._scales, (p, q), grids, strict=False)
+            None if isinstance(one, bool | np.bool_) else scale_vector(one, d, own.labels.grid if own.labels else None)
+            for one, d, own in zip(self._scales, (p, q), (x, side), strict=True)
         )
         targets = Targets(single, rows.roundings, grid, view, *scales)
         return KeptSides(state, 0, rows.roundings, widths=(p, q, sum(rows.widths[2:])), targets=targets)

@@ -31,7 +31,7 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, 
     from bigpca.data.keys import in_row_order, keys_of_rows  # imports all formats of labels
     from bigpca.data.labels import class_values, one_each, reject_gaps
 
-    sides = joined.origin.sides or (joined.origin,)
+    sides = joined.origin.sides
     if groups is not None:
         if joined.order.open_ended:
             raise ValueError(

@@ -387,7 +387,7 @@ def read_once(
     """
     measurement, labels = (
         Measurement(rows, name, template, layout, dtype, about_zero),
-        None if rows.origin.sides else rows.origin.labels,
+        None if len(rows.origin.sides) > 1 else rows.origin.labels,
     )
     named = nullcontext() if labels is None else naming_places(labels)
     with named, running(measurement, progress=progress) as run:

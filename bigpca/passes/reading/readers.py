@@ -26,7 +26,7 @@ from bigpca.csr import form_of
 from bigpca.data.batches import BatchRows
 from bigpca.data.checks import note_first, owned
 from bigpca.data.containers import check_chunk_shape
-from bigpca.data.source import MemoryRows, Source, of_task
+from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sparse import computed_rows, in_blocks, row_range, stacked
 from bigpca.data.views import View
 from bigpca.devices import Namespace, RowsThere, settled
@@ -239,14 +239,6 @@ class DirectReader(Reader):
     begins: int = 0  # number of the first row of the source
     copied: bool = False  # whether rows that stay are, because the next batch may overwrite them while they are used
 
-    @classmethod
-    def of_rows(cls, source: Source, start: int, stop: int) -> DirectReader:
-        """Return a reader of rows that must not be overwritten; of an array in memory, it holds only these rows."""
-        if not isinstance(source, MemoryRows):
-            return cls(of_task(source, start, stop), owned=False)
-        part = source.array[start:stop]
-        return cls(replace(source, array_shape=part.shape, array=part), owned=False, begins=start)
-
     def read(self, start: int, stop: int) -> Values:
         start, stop = start - self.begins, stop - self.begins
         if not self.owned and isinstance(self.source, MemoryRows) and self.source.array.dtype.isnative:
@@ -261,31 +253,6 @@ class DirectReader(Reader):
 
     def with_inputs(self, inputs: Inputs) -> Self:
         return replace(self, copied=isinstance(self.source, BatchRows) and inputs.get(AHEAD, 0) > 0)
-
-
-@dataclass(frozen=True)
-class SidesReader(Reader):
-    """Rows of several dense sources side by side, in one dtype, copied once.
-
-    Attributes
-    ----------
-    sides : tuple of DirectReader
-    dtype : numpy.dtype
-    label : str
-        What the sources are, for messages.
-    """
-
-    owned: ClassVar[bool] = True
-
-    sides: tuple[DirectReader, ...]
-    dtype: DType
-    label: str
-
-    def read(self, start: int, stop: int) -> Values:
-        return np.concatenate([side.read(start, stop) for side in self.sides], axis=1, dtype=self.dtype)
-
-    def where(self, start: int, stop: int) -> str:
-        return f"rows {start}:{stop} of {self.label}"
 
 
 @dataclass(frozen=True)
