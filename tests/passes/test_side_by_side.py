@@ -20,10 +20,10 @@ from bigpca.errors import CheckpointError, NonFiniteError
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.passes import side_by_side as side_by_side_module
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.readers import GraphReader, SidesReader
+from bigpca.passes.reading.readers import GraphReader
 from bigpca.passes.reading.row_maps import EachSide, MapStep
 from bigpca.passes.rows import Rows
-from bigpca.passes.side_by_side import blocks_of_batches, side_by_side
+from bigpca.passes.side_by_side import SidesReader, blocks_of_batches, side_by_side
 from bigpca.preprocessing import L2, Power
 from tests.passes.kit import assert_moments, bits, folded, logged, normal, reads_in, rows_read, write_store
 
