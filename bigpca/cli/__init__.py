@@ -7,26 +7,21 @@
   alone.
 - ``diagnosis``  ``bigpca doctor``: checks of this machine and of a cluster; and ``bigpca demo``.
 - ``output``  The output of a command: text and JSON on the right stream, errors as one paragraph with an exit code.
-- ``process``  Setup of a command's process: output streams whose loss does not end the work, and interrupts that are
-  reported.
 - ``models``  ``bigpca report`` and ``export``: what is done with fitted models.
-- ``runtime``  Where a command runs: in this process, on local workers that it starts (loopback only), or on a running
-  cluster.
+- ``runtime``  Where a command runs: in this process, or on a running cluster.
 
 Options come from signatures, and their help from docstrings (``options.grouped``).
 
 Add an estimator: a row of ``options.ESTIMATORS``. A new parameter is a row of :mod:`bigpca.parameters`, with its range
 and its words, from which its option is made.
-
-Only the standard library is imported here, so that the interrupt handler is installed before the first slow import.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import sys
-
-from bigpca.cli.process import end_at_once, keep_streams_open
+from types import FrameType
 
 INTERRUPTED = 130
 
@@ -34,18 +29,14 @@ __all__ = ["main"]
 
 
 def main() -> None:
-    """Run the command line and exit with its code."""
-    keep_streams_open()
-    end_at_once()
-    waiting = sys.stderr.isatty()
-    if waiting:
-        print("bigpca is starting ...", end="", file=sys.stderr, flush=True)
-    from bigpca.cli.commands import app
-
-    if waiting:
-        print("\r\x1b[K", end="", file=sys.stderr, flush=True)
+    """Run the command line and exit with its code; SIGTERM ends a command as Ctrl-C does."""
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
+        from bigpca.cli.commands import app
+
         app(prog_name="bigpca")
+    except KeyboardInterrupt:  # in the imports
+        sys.exit(INTERRUPTED)
     except SystemExit as end:
         if end.code == INTERRUPTED:
             # A pool thread that was interrupted between its start and its registration never ends, and the
@@ -54,3 +45,7 @@ def main() -> None:
             sys.stderr.flush()
             os._exit(INTERRUPTED)
         raise
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    raise KeyboardInterrupt(signal.Signals(number).name)

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import filecmp
 import math
-import os
 import shlex
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import typer
@@ -19,7 +15,7 @@ from bigpca.cli.options import ModelOptions
 from bigpca.cli.output import Streams, command_line, plain, reporting
 from bigpca.cli.runtime import (
     KEPT,
-    check_columns,
+    check_key,
     described,
     made_at,
     open_beside,
@@ -35,10 +31,8 @@ from bigpca.cli.stores import components_table, describe, facts
 from bigpca.engine.events import PassCounter, TerminalProgress
 from bigpca.engine.planning import Plan, format_seconds, format_times
 from bigpca.errors import an, counted, format_bytes
-from bigpca.storage.carriers import carrier
-from bigpca.storage.files import is_objects, kind_of, local_path, real_path, temporary_sibling
+from bigpca.storage.files import kind_of
 from bigpca.storage.forms import STORES, check_extension
-from bigpca.storage.places import ObjectStore
 
 READ_BEFORE = "nothing again: an earlier run read all rows"
 DECIDING = ("solver", "rows", "reads", "time", "peak memory", "limit")  # shown of a plan without --verbose
@@ -143,16 +137,6 @@ def _load(model: str, references: list[str], statistics: list[str] | None) -> An
     return fitted
 
 
-def transform_command(sources: list[str], model: str, scores: str | None, reading: o.SourceOptions) -> str:
-    """Return the command that writes only the scores, quoted for a shell.
-
-    >>> transform_command(["my dump.h5"], "m.zarr", "s.zarr", o.SourceOptions("fc7"))
-    "bigpca transform 'my dump.h5' --model m.zarr --scores s.zarr --member fc7"
-    """
-    command = ["bigpca", "transform", *sources, "--model", model, "--scores", str(scores)]
-    return shlex.join(command + reading.arguments)
-
-
 def update(
     source: list[str],
     old: str,
@@ -181,11 +165,11 @@ def update(
             raise ValueError(
                 f"{old} is {an(type(model).__name__)}, which cannot take more rows. Fit again without --update."
             )
-        check_columns(supervision)
+        check_key(supervision)
         with running(cluster):
             data = open_sources(source, reading)
             rows = _appended_rows(data, model.provenance_)
-            given = _of_appended_rows(model, supervision, source, data, data.shape[0] - rows.shape[0])
+            given = _of_appended_rows(model, supervision, data, data.shape[0] - rows.shape[0])
             output.show({"data": described(source, data), "appended": f"{rows.shape[0]:,} rows"})
             start, stamp = time.monotonic(), rows_stamp(data, data.shape[0])
             fingerprint = fingerprint_of(model, stamp, [reading.arguments, model.provenance_.model, given])
@@ -230,7 +214,7 @@ def _appended_rows(X: Any, seen: Any) -> Any:
     return rows_from(X, seen.rows)
 
 
-def _of_appended_rows(model: Any, given: o.Labelling, source: list[str], data: Any, seen: int) -> dict[str, Any]:
+def _of_appended_rows(model: Any, given: o.Labelling, data: Any, seen: int) -> dict[str, Any]:
     """Return what belongs to the rows after the first ``seen``, from files that have that of all rows.
 
     Raises
@@ -255,7 +239,7 @@ def _of_appended_rows(model: Any, given: o.Labelling, source: list[str], data: A
             )
         if name in o.NEEDED and getattr(given, name) is not None and not own:
             raise typer.BadParameter(f"{type(model).__name__} takes no {name}. Leave out --{name}.")
-    found, _ = open_beside(given, source, data, getattr(model, "missing_labels", "raise"))
+    found, _ = open_beside(given, data, getattr(model, "missing_labels", "raise"))
     return {name: values[seen:] for name, values in found.items()}
 
 
@@ -301,7 +285,7 @@ def plan(
     estimator.check(supervision)
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         model = estimator.build()
-        check_columns(supervision)
+        check_key(supervision)
         with running(cluster), estimator.settings():
             data = _opened(output, source, reading)
             planned = _planned(output, model, source, data, supervision, reading).plan
@@ -341,22 +325,19 @@ def fit(
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         from bigpca.quality.memory import MemoryMeter
 
-        scores_command = transform_command(source, outputs.model, outputs.scores, reading)
         model = estimator.build()
-        check_columns(supervision)
+        check_key(supervision)
         data = _opened(output, source, reading)  # a wrong path is told before what is wrong with outputs
         read = [*source, *filter(None, [supervision.targets])]
         reject_shared_paths(read, model=outputs.model, scores=outputs.scores, checkpoint=outputs.checkpoint)
         instead = f" If rows were appended since that fit, add them: --update {outputs.model}."
-        if outputs.scores is not None and not os.path.lexists(outputs.scores):
-            instead += f" To write only the scores: {scores_command}"
         with running(cluster) as client, estimator.settings():
             found = _planned(output, model, source, data, supervision, reading)
             planned = found.plan
             made = None if outputs.overwrite else made_at(outputs.model, found.fingerprint, type(model).__name__)
             if made is None:
                 reject_existing(outputs.model, outputs.overwrite, "model", instead)
-            if made is None or not (made_at(outputs.scores, found.fingerprint) or _is_unmarked(outputs.scores)):
+            if made is None or not made_at(outputs.scores, found.fingerprint):
                 reject_existing(outputs.scores, outputs.overwrite, "scores")
             _show_plan(output, planned, shows, outputs)
             reject_unwritable(outputs.model, "model", planned.output_bytes)
@@ -364,7 +345,7 @@ def fit(
             with MemoryMeter(client) as meter:
                 if made is not None:
                     model = _load(outputs.model, read, None)
-                record = _fit_and_save(output, model, found, outputs, scores_command, made is not None)
+                record = _fit_and_save(output, model, found, outputs, made is not None)
         record |= {"peak_bytes": meter.peak_bytes, "baseline_bytes": meter.baseline_bytes}
         _show_result(output, model, record, planned)
         output.finish({"command": "fit", "source": recorded(source), **record, "plan": _plain(planned)})
@@ -393,7 +374,7 @@ def _planned(
     from bigpca.data.provenance import fingerprint_of
     from bigpca.data.sources import rows_stamp
 
-    beside, how = open_beside(supervision, source, data, getattr(model, "missing_labels", "raise"))
+    beside, how = open_beside(supervision, data, getattr(model, "missing_labels", "raise"))
     output.show({"data": described(source, data), **how})
     output.doing("planning ...")
     plan, stamp = model.plan(data, **beside), rows_stamp(data, data.shape[0])
@@ -423,9 +404,7 @@ def _scores_bytes(data: Any, model: Any) -> int:
     return int(4 * rows * k) if isinstance(k, int) and not math.isnan(rows) else 0
 
 
-def _fit_and_save(
-    output: Streams, model: Any, planned: Planned, outputs: Outputs, scores_command: str, made: bool
-) -> dict[str, Any]:
+def _fit_and_save(output: Streams, model: Any, planned: Planned, outputs: Outputs, made: bool) -> dict[str, Any]:
     """Fit, save, write scores; ``output.resume`` always explains how to resume if this stops here.
 
     What an equal command has ``made`` before is kept: the model, and then its scores.
@@ -449,12 +428,9 @@ def _fit_and_save(
             model.save(outputs.model, overwrite=outputs.overwrite)
         output.resume = f"The model is saved in {outputs.model}."
         if outputs.scores is not None and not (made and made_at(outputs.scores, planned.fingerprint)):
-            output.resume += f" Finished score chunks are kept. To resume:\n  {scores_command}"
+            output.resume += " Finished chunks of scores are kept: run the same command again, or bigpca transform."
             progress = shown(bar, output, outputs.scores)
-            if made and _is_unmarked(outputs.scores):
-                _compare_scores(model, data, outputs.scores, progress)
-            else:
-                model.transform(data, out=outputs.scores, overwrite=outputs.overwrite, progress=progress)
+            model.transform(data, out=outputs.scores, overwrite=outputs.overwrite, progress=progress)
     end = time.monotonic()
     record = describe(model)
     del record["parameters"]
@@ -472,25 +448,6 @@ def _fit_and_save(
         "scores": outputs.scores,
         "checkpoint": outputs.checkpoint,
     }
-
-
-def _is_unmarked(scores: str | None) -> bool:
-    """Whether scores are there that do not say what made them."""
-    if scores is None or not scores.lower().endswith(".npy"):
-        return False
-    return ObjectStore(scores).exists("") if is_objects(scores) else os.path.exists(local_path(scores))
-
-
-def _compare_scores(model: Any, data: Any, scores: str, progress: Any) -> None:
-    """Write the scores once more, beside those that are there; raises OutputExistsError if these have other bytes."""
-    place = ObjectStore(scores) if is_objects(scores) else None
-    with TemporaryDirectory() if place else temporary_sibling(Path(real_path(scores))) as beside:
-        again = Path(beside, "own", "scores.npy")  # whoever writes waits for the lock of its folder: that one is held
-        again.parent.mkdir()
-        model.transform(data, out=again, progress=progress)
-        if not (place.holds("", again) if place else filecmp.cmp(again, local_path(scores), shallow=False)):
-            reject_existing(scores, False, "scores")
-    carrier(scores).tidy(scores)
 
 
 def format_peak(peak: int) -> str:

@@ -322,28 +322,10 @@ class SourceOptions:
 
 @dataclass(frozen=True)
 class Cluster:
-    """Where the work runs.
+    """Where the work runs: in threads of this process, as many as Dask is configured with, or on a cluster."""
 
-    Where it runs
-    -------------
-    workers : INT >= 1
-        Start this many local worker processes.
-    threads : INT >= 1
-        Threads of each local worker process.
-    memory : SIZE
-        Memory of each local worker process, e.g. 2GiB.
-    """
-
-    workers: int | None = None
-    threads: int | None = None
-    memory: str | None = None
     scheduler: str | None = None
     workers_timeout: float = 60
-
-    @property
-    def starts_workers(self) -> bool:
-        """Whether local worker processes are to be started."""
-        return any(value is not None for value in (self.workers, self.threads, self.memory))
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import errno
 import json
 import logging
 import math
@@ -22,7 +21,6 @@ from typing import Any
 
 import typer
 
-from bigpca.cli.process import lost_output, raise_interrupts
 from bigpca.errors import (
     ApproximationWarning,
     CheckpointError,
@@ -34,7 +32,7 @@ from bigpca.errors import (
     printable,
     shorten,
 )
-from bigpca.storage.files import NO_SPACE, public, urls_in
+from bigpca.storage.files import NO_SPACE, public
 
 MAX_WIDTH = 100  # columns where there is no terminal
 MIN_NAME = 11  # columns of the names of a table, so that consecutive tables are aligned
@@ -137,11 +135,10 @@ class Streams:
         self._doing = ""
 
     def say(self, text: str = "") -> None:
-        """Print text; URLs in lines that are too long lose their middles, except in commands, which are copied."""
+        """Print text, on stderr if stdout is for a JSON object."""
         self.doing("")
         if not self.quiet:
-            lines = [_within(line, self.width) for line in printable(public(text)).split("\n")]
-            typer.echo("\n".join(lines), err=self.as_json)
+            typer.echo(printable(public(text)), err=self.as_json)
 
     def show(self, rows: Mapping[str, object]) -> None:
         """Print a table as wide as the terminal."""
@@ -168,22 +165,7 @@ class Streams:
             typer.echo(f"bigpca: warning: {line}", err=True)
 
     def finish(self, record: Mapping[str, Any]) -> None:
-        """Print the command's one JSON object, with ``--json``.
-
-        Raises
-        ------
-        OutputWriteError
-            If output to stdout was lost: JSON for any reason, text by a disk error (but not by a closed pipe).
-        """
-        self._print_json(record)
-        lost = lost_output()
-        if lost is not None and (self.as_json or lost.errno not in (errno.EPIPE, errno.EBADF)):
-            what = "the JSON object" if self.as_json else "what the command prints"
-            raise OutputWriteError(
-                lost.errno, f"{what} could not be written to stdout ({lost.strerror}), but the command completed"
-            )
-
-    def _print_json(self, record: Mapping[str, Any]) -> None:
+        """Print the command's one JSON object, with ``--json``."""
         if self.as_json:
             typer.echo(json.dumps(plain({**record, "warnings": self.warnings}), allow_nan=False))
 
@@ -201,7 +183,7 @@ class Streams:
 
     def say_error(self, error: BaseException, text: str, code: ExitCode) -> None:
         """Print an error as the command's JSON object, with ``--json``."""
-        self._print_json({"error": {"type": type(error).__name__, "message": text, "exit_code": int(code)}})
+        self.finish({"error": {"type": type(error).__name__, "message": text, "exit_code": int(code)}})
 
 
 def paragraph(text: str) -> str:
@@ -214,32 +196,26 @@ def paragraph(text: str) -> str:
 
 
 @contextmanager
-def reporting(as_json: bool, debug: bool, *, quiet: bool = False, estimators: bool = True) -> Iterator[Streams]:
+def reporting(as_json: bool, debug: bool, *, quiet: bool = False) -> Iterator[Streams]:
     """Run a command's body: every error becomes one paragraph and an exit code, a traceback only with ``--debug``.
 
     Parameters
     ----------
     as_json, debug, quiet : bool
         The options ``--json``, ``--debug`` and ``--quiet``.
-    estimators : bool
-        Whether the command uses estimators, which take seconds to import.
     """
     output = Streams(as_json, debug, quiet)
     with warnings.catch_warnings(), _log_on_stderr(debug):
         warnings.filterwarnings("always", category=ApproximationWarning)
         warnings.showwarning = partial(_show_warning, output)
         try:
-            if estimators:
-                output.doing("bigpca is starting ...")
-                # The slow imports, in which an interrupt might be swallowed.
-                import bigpca.estimators.loading  # noqa: F401
-            raise_interrupts()
+            output.doing("bigpca is starting ...")  # the slow imports follow
             from bigpca.data.provenance import recording
 
             with recording(command_line()):
                 yield output
             output.doing("")
-        except (typer.Exit, typer.BadParameter, typer.Abort):
+        except (typer.Exit, typer.BadParameter, typer.Abort, BrokenPipeError):  # the last: of stdout, as in | head
             output.doing("")
             raise
         except (Exception, KeyboardInterrupt) as error:
@@ -323,17 +299,6 @@ def table(rows: Mapping[str, object], width: int = MAX_WIDTH) -> str:
                 lines.append(f"{name:<{indent}}{line}")
                 name = ""
     return "\n".join(lines)
-
-
-def _within(line: str, width: int) -> str:
-    """Cut the middle out of the URLs of a line that is longer than ``width``.
-
-    >>> _within("verified s3://bucket/a/long/folder/with/scores.zarr: 3 chunks", 46)
-    'verified s3://bucket ... scores.zarr: 3 chunks'
-    """
-    for url in urls_in("" if "bigpca " in line else line):
-        line = line.replace(url, shorten(url, max(24, len(url) + width - len(line))), 1)
-    return line
 
 
 def wrapped(text: str, width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Where a command runs: in this process, on local workers that it starts (loopback only), or on a running cluster.
+"""Where a command runs: in this process, or on a running cluster.
 
 Shared parts of plan, fit and transform: rejection of existing outputs, progress, and the count of reads. The source of
 a command: one path, or several that are shards of one matrix, in an order that is shown. Labels and weights of a
@@ -8,21 +8,18 @@ command: joined to rows by key where the source has keys, else by position if th
 from __future__ import annotations
 
 import glob
-import logging
 import os
-import signal
-import threading
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import typer
 
-from bigpca.cli.options import Cluster, Labelling, SourceOptions, parse_size
+from bigpca.cli.options import Cluster, Labelling, SourceOptions
 from bigpca.cli.output import Streams
 from bigpca.engine.events import Event, LogProgress, PlanEvent, Progress, TerminalProgress
-from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, closest, counted, format_bytes
+from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, counted, format_bytes
 from bigpca.settings import config
 from bigpca.storage.files import is_within, kind_of, local_path, real_path
 
@@ -47,39 +44,12 @@ def running(options: Cluster) -> Iterator[Client | None]:
         If no scheduler answers at ``--scheduler``, or no worker connects to it in time. The software of workers is
         checked before the first read, and by ``bigpca doctor``.
     """
-    if options.scheduler is not None and options.starts_workers:
-        raise typer.BadParameter(
-            "--scheduler joins a cluster, but --workers, --threads and --memory start one. Give one or the other."
-        )
-    found: AbstractContextManager[Client | None] = nullcontext()
-    if options.scheduler is not None:
-        found = _joined(options.scheduler)
-    elif options.starts_workers:
-        found = _started(options)
-    with config(workers_timeout=options.workers_timeout), found as client:
-        yield client
-
-
-@contextmanager
-def _started(options: Cluster) -> Iterator[Client]:
-    memory = "auto" if options.memory is None else parse_size(options.memory)
-    from dask.system import CPU_COUNT
-    from distributed import Client, LocalCluster
-
-    workers = options.workers or 1
-    # Ctrl-C in a terminal signals the whole process group: workers that inherit "ignore" leave it to this process.
-    with _ignoring_interrupts():
-        cluster = LocalCluster(
-            n_workers=workers,
-            threads_per_worker=options.threads or max(1, CPU_COUNT // workers),
-            memory_limit=memory,
-            processes=True,
-            host="127.0.0.1",
-            dashboard_address="127.0.0.1:0",
-            silence_logs=logging.ERROR,
-        )
-    with cluster, Client(cluster) as client:
-        yield client
+    with config(workers_timeout=options.workers_timeout):
+        if options.scheduler is None:
+            yield None
+        else:
+            with _joined(options.scheduler) as client:
+                yield client
 
 
 @contextmanager
@@ -114,18 +84,6 @@ async def _greet(address: str) -> None:
 
     comm = await connect(address, timeout=CONNECT_SECONDS, **Security().get_connection_args("client"))
     comm.abort()
-
-
-@contextmanager
-def _ignoring_interrupts() -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
 
 
 def shown(bar: TerminalProgress, output: Streams, kept: str | None = None) -> list[Progress]:
@@ -348,13 +306,11 @@ def shard_line(shards: list[str]) -> list[str]:
     return [f"{len(shards):,} shards, {first} to {last}, in this order"]
 
 
-def open_beside(given: Labelling, source: list[str], data: Any, missing: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def open_beside(given: Labelling, data: Any, missing: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what a fit takes beside the rows, as its arguments, and how each belongs to the rows, for display.
 
     Raises
     ------
-    typer.BadParameter
-        If a key is given for a source without keys, or is needed.
     ValueError
         If entries and rows do not match; the message names keys or counts. Also for weights that are missing, negative
         or not numbers.
@@ -366,7 +322,7 @@ def open_beside(given: Labelling, source: list[str], data: Any, missing: str) ->
     how: dict[str, Any] = {}
     for option, word in COLUMNS.items():
         if getattr(given, option) is not None:
-            entries, how[option] = _open_column(given, option, source, data, missing if word == "label" else "raise")
+            entries, how[option] = _open_column(given, option, data, missing if word == "label" else "raise")
             found[ARGUMENTS[word]] = open_weights(entries) if word == "weight" else entries
     if given.targets is not None:
         found["y"] = open_targets(given.targets)
@@ -374,66 +330,39 @@ def open_beside(given: Labelling, source: list[str], data: Any, missing: str) ->
     return found, how
 
 
-def _open_column(given: Labelling, option: str, sources: list[str], data: Any, missing: str) -> tuple[Any, str]:
+def _open_column(given: Labelling, option: str, data: Any, missing: str) -> tuple[Any, str]:
     """Return the entries of all rows, and how they were joined; raises as :func:`open_beside`.
 
     Of weights and groups, a file without columns, such as a ``.npy`` vector, is in the order of the rows.
     """
-    from bigpca.data.keys import ABSENT, aligned, keys_of_rows, repeat_labels
-    from bigpca.data.label_files import column_names, fewer
+    from bigpca.data.keys import ABSENT, aligned, repeat_labels
+    from bigpca.data.label_files import column_names, split_column
     from bigpca.data.views import carried, view_of
 
-    rows, source, word = keys_of_rows(data), " ".join(sources[:1]), COLUMNS[option]
-    path, name = _parts(given, option)
+    source, word = getattr(given, option), COLUMNS[option]
+    path = split_column(source)[0]
     key = given.key if word == "label" or column_names(path) else None
-    if key is not None and rows.names is None and not rows.lost:
-        raise typer.BadParameter(
-            f"--key {key} needs row keys, but {source} has none. Store them with bigpca ingest ... --keys "
-            f"{path}::{key}, or leave out --key, and pass --by-position if the {word}s are in the order of the rows."
-        )
     keys = False if given.by_position else None if key is None else f"{path}::{key}"
-    absent = None if missing == "drop" else ABSENT
-    found = aligned(f"{path}::{name}" if name else path, rows, keys, absent=absent, word=word)
-    entries, n, view = found.values, data.shape[0], carried(data).view
-    several = 1 if view is None else view.rows_per_sample
-    each = f"; each for the {several:,} rows of its sample" if several > 1 else ""
-    if found.joined:
-        return entries, found.how + each
-    without_keys = path if rows.names is not None else source
-    why = "" if given.by_position else f" ({without_keys} has no keys)"
-    if each and len(entries) == view_of(data)[0].shape[0]:
-        return repeat_labels(entries, data), f"{len(entries):,}, by position{each}{why}"
-    if len(entries) != n:
-        raise ValueError(
-            f"{getattr(given, option)} has {len(entries):,} {word}s, but {source} has {n:,} rows, "
-            f"and no keys to join them by. Give one {word} for each row, or store keys with bigpca ingest ... --keys "
-            f"FILE::COLUMN.{fewer(path, len(entries), n)}"
-        )
-    return entries, f"{len(entries):,}, by position: {word} 1 belongs to row 1{why}"
+    found = aligned(source, data, keys, absent=None if missing == "drop" else ABSENT, word=word)
+    entries, how, view = found.values, found.how, carried(data).view
+    if view is not None and view.rows_per_sample > 1:
+        how += f"; each for the {view.rows_per_sample:,} rows of its sample"
+        if not found.joined and len(entries) == view_of(data)[0].shape[0]:
+            entries = repeat_labels(entries, data)
+    return entries, how
 
 
-def check_columns(given: Labelling) -> None:
-    """Raise typer.BadParameter before data and outputs are checked if there is no file, or no column of a name."""
-    from bigpca.data.label_files import column_names
+def check_key(given: Labelling) -> None:
+    """Raise typer.BadParameter, before data and outputs are checked, if there is nothing that ``--key`` could join."""
+    from bigpca.data.label_files import column_names, split_column
 
-    there = {option: _parts(given, option)[0] for option in COLUMNS if getattr(given, option) is not None}
-    if given.by_position and given.key is not None:
+    if given.key is None:
+        return
+    if given.by_position:
         raise typer.BadParameter("--key matches by key, but --by-position does not. Leave out one of them.")
-    if given.key is not None and not any(COLUMNS[one] == "label" or column_names(path) for one, path in there.items()):
-        without = "".join(f"; {path} has no columns" for path in there.values())
+    tables = [split_column(path)[0] for path in (given.weights, given.groups) if path is not None]
+    if given.labels is None and not any(map(column_names, tables)):
+        without = "".join(f"; {path} has no columns" for path in tables)
         raise typer.BadParameter(
             f"--key requires --labels, --weights or --groups{without}. Add --labels FILE::COLUMN, or leave out --key."
         )
-
-
-def _parts(given: Labelling, option: str) -> tuple[str, str | None]:
-    """Return path and column; the column is the one beside the keys if there are two, and checked if it can be."""
-    from bigpca.data.label_files import column_names, split_column
-
-    path, column = split_column(getattr(given, option))
-    names = column_names(path)
-    for name in filter(None, (column, given.key)):
-        if names and name not in names:
-            raise typer.BadParameter(f"{path} has no column {name!r}; it has {', '.join(names)}.{closest(name, names)}")
-    rest = [name for name in names if name != given.key]
-    return path, rest[0] if column is None and given.key is not None and len(rest) == 1 else column

@@ -171,7 +171,7 @@ def info(path: str, shows: o.Shows, *, member: str | None = None, references: li
     bigpca info model.zarr -v
     bigpca info features.zarr
     """
-    with reporting(shows.as_json, shows.debug, quiet=shows.quiet, estimators=False) as output:
+    with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         from bigpca.data.provenance import provenance_of
 
         made = provenance_of(path)

@@ -1023,11 +1023,6 @@ def url_of(scheme: str, rest: str = "") -> str:
     return f"{scheme}://{rest}"
 
 
-def urls_in(text: str) -> list[str]:
-    """Return the URLs of a text."""
-    return re.findall(rf"(?:\w+::)*{_SCHEME}[^\s:,]+", text)
-
-
 def kind_of(place: str | os.PathLike[str]) -> Kind:
     """Return where a path, a URL or the address of a store (:func:`address_of`) keeps its bytes.
 

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
-from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
@@ -344,22 +343,6 @@ class ObjectStore:
             return Content(data, facts["e_tag"] or change_of(facts)[1] or "", str(mark))
 
         return self._request("get", key, got)
-
-    def holds(self, key: str, file: Path) -> bool:
-        """Whether an object has the bytes of a file; neither is read whole."""
-        import obstore
-
-        name, size = self.key(key), file.stat().st_size
-        if self._request("look at", key, lambda: obstore.head(self.store, name))["size"] != size:
-            return False
-        with file.open("rb") as opened:
-            for start in range(0, size, PART_BYTES):
-                expected = opened.read(PART_BYTES)
-                end = start + len(expected)
-                found = self._request("get", key, partial(obstore.get_range, self.store, name, start=start, end=end))
-                if bytes(found) != expected:
-                    return False
-        return True
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_etag: str | None = None, mark: str = "") -> str:
         """Put an object whole, and return its ETag.

@@ -52,7 +52,7 @@ c.ClusterConfig.worker_cmd = [
 ]
 c.ClusterConfig.worker_cores = 2
 c.ClusterConfig.worker_threads = 2  # one or two
-c.ClusterConfig.worker_memory = "4 G"  # `bigpca plan --memory 4GiB --threads 2` says whether a fit keeps to it
+c.ClusterConfig.worker_memory = "4 G"  # for a plan: DASK_NUM_WORKERS=2 and --memory-limit 4GiB
 c.ClusterConfig.cluster_max_workers = 8
 c.ClusterConfig.idle_timeout = 3600  # seconds after which a cluster ends that its client has left
 c.ClusterConfig.environment = {

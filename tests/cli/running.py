@@ -1,9 +1,7 @@
-"""Run the command line in this process, in a child, or in a fork of a process that has imported everything."""
+"""Run the command line in this process, or in a fork of a process that has imported everything."""
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Collection
 from functools import cache
@@ -58,11 +56,6 @@ def run_json(*arguments: object) -> Any:
     result = run(*arguments, "--json")
     assert len(result.stdout.splitlines()) == 1, result.stdout
     return json.loads(result.stdout) | {"exit_code": result.exit_code}
-
-
-def start(*arguments: object) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", SLOWLY + COMMAND, *map(str, arguments)]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True)
 
 
 def forked(*arguments: object, streams: Collection[int], slow: bool = False) -> ForkServerProcess:

@@ -1,8 +1,7 @@
-"""Interrupts, local workers and running clusters: real processes."""
+"""Interrupts and running clusters: real processes."""
 
 import json
 import signal
-import time
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ from distributed import Client, LocalCluster
 import bigpca as bp
 from bigpca.engine.cluster.watch import Watch
 from bigpca.engine.run import Run
-from tests.cli.running import interrupted, run, run_json, start
+from tests.cli.running import interrupted, run, run_json
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -37,31 +36,6 @@ def test_an_interrupt_without_a_checkpoint_says_that_progress_was_not_kept(tall:
     assert code == 130, errors
     assert "Progress was not stored. Give --checkpoint PATH" in errors
     assert json.loads(out)["error"]["exit_code"] == 130
-
-
-@pytest.mark.cluster
-def test_local_workers_listen_on_loopback_only_and_give_the_same_bits(tall: Path) -> None:
-    import psutil
-
-    child = start("fit", tall, "-k", "3", "--model", "w.zarr", "--workers", 2, "--threads", 1, "--memory", "1GiB")
-    addresses: set[str] = set()
-    processes = 0
-    while child.poll() is None:
-        try:
-            family = [psutil.Process(child.pid), *psutil.Process(child.pid).children(recursive=True)]
-            processes = max(processes, len(family))
-            sockets = [link for process in family for link in process.net_connections("inet")]
-            addresses |= {link.laddr.ip for link in sockets if link.status == psutil.CONN_LISTEN}
-        except psutil.Error:
-            pass
-        time.sleep(0.3)
-    out, errors = child.communicate(timeout=600)
-    assert child.returncode == 0, errors
-    assert addresses == {"127.0.0.1"}
-    assert processes >= 3
-    assert "the workers' memory limit" in out
-    expected = bp.PCA(n_components=3).fit(bp.open(tall))
-    np.testing.assert_array_equal(bp.load("w.zarr").components_, expected.components_)
 
 
 @pytest.mark.cluster

@@ -1,18 +1,13 @@
 """What a user sees in a terminal of 80 and of 120 columns."""
 
-import json
-import os
-import pty
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer.main
 
-from bigpca.cli.commands import COMMANDS, EXAMPLES, app
+from bigpca.cli.commands import COMMANDS, app
 from tests.cli.terminal import Shown, shown
 
 
@@ -64,43 +59,9 @@ def test_wrong_usage_that_is_found_late_leaves_no_sign_of_life_on_the_screen(sto
     assert (seen.exit_code, seen.lines[0]) == (2, "Usage: bigpca fit [OPTIONS] {SOURCE}...")
 
 
-FIRST = """
-import json, os, sys
-from bigpca.cli import main, process
-
-def write(file, data):
-    libraries = {name.partition(".")[0] for name in sys.modules} - sys.stdlib_module_names
-    os.write(1, (json.dumps([bytes(data).decode(), sorted(libraries)]) + "\\n").encode())
-    os._exit(0)
-
-process.LossyFile.write = write
-for command in json.loads(sys.argv[1]):
-    if not os.fork():
-        sys.argv = command
-        main()
-    os.wait()
-"""
-
-
 @pytest.mark.parametrize("command", [command.__name__ for command in COMMANDS])
 def test_every_option_and_argument_has_a_help_text(command: str) -> None:
     found: Any = typer.main.get_command(app)
     shown = {one.name: one.help for one in found.commands[command].params if one.name != "help"}
     assert shown
     assert not [name for name, text in shown.items() if not text]
-
-
-def test_every_command_gives_a_sign_of_life_before_it_imports_or_opens_anything() -> None:
-    leader, follower = pty.openpty()
-    commands = [example.split() for examples in EXAMPLES.values() for example in examples]
-    assert {command[1] for command in commands} == set(EXAMPLES)
-    done = subprocess.run(
-        [sys.executable, "-c", FIRST, json.dumps(commands)], stdout=subprocess.PIPE, stderr=follower, check=True
-    )
-    os.close(leader)
-    os.close(follower)
-    signs = [json.loads(line) for line in done.stdout.splitlines()]
-    assert len(signs) == len(commands)
-    for text, libraries in signs:
-        assert text == "bigpca is starting ..."
-        assert not {"typer", "rich", "numpy", "dask", "zarr", "sklearn"} & set(libraries), libraries
