@@ -23,6 +23,7 @@ learned eighteen people, not glasses.
 from typing import Any
 
 import numpy as np
+from nearest_neighbour import OfScores
 from tutorial_data import FACE, FACES_MISSING, options, output_folder, read_faces, same_kind, z_scored
 
 import bigpca as bp
@@ -41,15 +42,10 @@ def split(rows: np.ndarray, labels: np.ndarray, held_out: np.ndarray) -> Split:
     return rows[~held_out], labels[~held_out], rows[held_out], labels[held_out]
 
 
-def corner(name: str, k: int, X: np.ndarray, n_classes: int) -> Any:
-    """The model of a corner of the Roweis map; where r2 = 1, what is added to S_W is the mean of
-    its non-zero eigenvalues.
-    """
+def corner(name: str, k: int) -> Any:
+    """The model of a corner of the Roweis map."""
     r1, r2 = CORNERS[name]
-    if not r2:
-        return bp.SupervisedPCA(k) if r1 else bp.PCA(k)
-    mean = X.shape[1] / (len(X) - n_classes)  # normalize=True makes the trace of S_W that of I, d
-    return bp.RoweisDiscriminantAnalysis(k, r1=float(r1), r2=1.0, normalize=True, regularization=mean, solver="krylov")
+    return OfScores(k, float(r1)) if r2 else bp.SupervisedPCA(k) if r1 else bp.PCA(k)
 
 
 def print_rebuilt(X: np.ndarray, y: np.ndarray, new: np.ndarray) -> None:
@@ -57,7 +53,7 @@ def print_rebuilt(X: np.ndarray, y: np.ndarray, new: np.ndarray) -> None:
     print(f"{'faces from':26}{'axes':>6}{'learnt':>9}{'held out':>10}   (grey levels of 255, off by)")
     for name, most in (("PCA", len(X) - 1), ("supervised PCA", len(np.unique(y)) - 1)):
         for k in (2, most):
-            model = corner(name, k, X, 0).fit(X, y)
+            model = corner(name, k).fit(X, y)
             found = (model.inverse_transform(model.transform(rows)) - rows for rows in (X, new))
             errors = [float(np.sqrt(np.mean(np.square(rows)))) for rows in found]
             print(f"{name:26}{k:6}{errors[0]:9.3g}{errors[1]:10.3g}")
@@ -70,7 +66,7 @@ def print_neighbours(X: np.ndarray, y: np.ndarray, new: np.ndarray, new_y: np.nd
     kernel = bp.KernelRoweisDiscriminantAnalysis(
         k, r1=0.0, r2=1.0, kernel="linear", normalize=True, regularization=mean
     )
-    models = {name: corner(name, k, X, c) for name in CORNERS} | {
+    models = {name: corner(name, k) for name in CORNERS} | {
         "Fisher by a linear kernel": kernel,
         "Fisher, n - c axes of PCA": bp.FisherDiscriminantAnalysis(k),
         "kernel supervised PCA": bp.KernelSupervisedPCA(k),  # Gaussian, of width 1 / d
@@ -139,7 +135,7 @@ def glasses(faces: np.ndarray, people: np.ndarray, held_out: np.ndarray) -> dict
         "PCA, 2 axes": bp.PCA(2),
         "supervised PCA": bp.SupervisedPCA(1),
         "kernel supervised PCA": bp.KernelSupervisedPCA(1),
-        "Fisher": corner("Fisher", 1, faces[~held_out], 2),
+        "Fisher": corner("Fisher", 1),
     }
     print(f"\n{'glasses, or none':26}{'learnt':>9}{'new pictures':>14}{'new people':>12}   (nearest to the wrong mean)")
     X, y, new, new_y = split(faces, kinds, held_out)

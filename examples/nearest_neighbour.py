@@ -65,16 +65,40 @@ class Curve:
     seconds: float
 
 
+class OfScores:
+    """Roweis discriminant analysis with r2 = 1 of all n - 1 scores of PCA, where there are too many columns.
+
+    What is added to S_W is the mean of its non-zero eigenvalues. The axes lie in the span of the rows: nothing is lost.
+    """
+
+    def __init__(self, k: int, r1: float) -> None:
+        self.k, self.r1 = k, r1
+
+    def fit(self, X: np.ndarray, y: np.ndarray) -> "OfScores":
+        """Learn from rows and their labels."""
+        mean = (len(X) - 1) / (len(X) - len(np.unique(y)))  # normalize=True makes the trace of S_W that of I
+        self.pca = bp.PCA(len(X) - 1).fit(X)
+        self.inner = bp.RoweisDiscriminantAnalysis(self.k, r1=self.r1, r2=1.0, normalize=True, regularization=mean)
+        self.inner.fit(self.pca.transform(X), y)
+        self.eigenvalues_ = self.inner.eigenvalues_
+        self.components_ = self.inner.components_ @ self.pca.components_
+        return self
+
+    def transform(self, X: np.ndarray) -> np.ndarray:
+        """Return the scores."""
+        return np.asarray(self.inner.transform(self.pca.transform(X)))
+
+
 def roweis(rows: Rows, k: int, r1: float = 0.0, r2: float = 0.0) -> Any:
     """A model of the family, its terms of equal trace: 1 is the mean of all eigenvalues of S_W.
 
     With few rows, the mean of the non-zero ones is added to them; otherwise axes without scatter are left out.
     """
     d = rows.X.shape[1]
+    if d > MAP_COLUMNS:
+        return OfScores(k, r1)
     added = d / rows.within_rank if rows.few else "pinv"
-    solver = "auto" if d <= MAP_COLUMNS else "krylov"
-    settings: dict[str, Any] = {"normalize": True, "regularization": added, "solver": solver}
-    return bp.RoweisDiscriminantAnalysis(k, r1=r1, r2=r2, **settings)
+    return bp.RoweisDiscriminantAnalysis(k, r1=r1, r2=r2, normalize=True, regularization=added)
 
 
 def models(rows: Rows, landmarks: int) -> dict[str, Any]:

@@ -82,8 +82,7 @@ class RoweisFamily:
     Parameters
     ----------
     within : Scatter
-        S_W (d, d), the total scatter where there are no classes; with a basis (l, l), in its coordinates. Of n rows at
-        most ``n - c`` eigenvalues are not 0.
+        S_W (d, d), the total scatter where there are no classes. Of n rows at most ``n - c`` eigenvalues are not 0.
     between : ndarray of shape (c, d)
         Rows ``sqrt(n_c) (mean_c - mean)'``, whose product is S_B.
     psi : ndarray of shape (m, d)
@@ -95,16 +94,10 @@ class RoweisFamily:
         Of the covariance within classes: ``n - c``, where n is the sum of the weights of weighted rows; None for that
         of rows, at least 1.
     threads : int or None
-    scales : tuple of 3 float, or None
-        Those of ``normalize``, where S_W is the compression of a larger matrix.
-    added : float
-        Multiple of I that is added to R2.
-    basis : ndarray of shape (d, l), or None
-        Orthonormal columns, in whose span the family is solved.
 
     Attributes
     ----------
-    values : ndarray of shape (d,), or (l,), descending
+    values : ndarray of shape (d,), descending
         Eigenvalues of S_W; 0 where they are rounding, in whatever units columns are.
     """
 
@@ -117,29 +110,24 @@ class RoweisFamily:
         divisor: float | None = None,
         normalize: bool = False,
         threads: int | None = None,
-        scales: tuple[float, ...] | None = None,
-        added: float = 0.0,
-        basis: Matrix | None = None,
     ) -> None:
         # The rotation into the eigenvectors of S_W makes R2 diagonal for every r2 (RDA paper, eq. 31).
         self.within, found = within, within.spectral
         d, r = len(within.S), len(found.s)
         self.values, self.rotation = np.concatenate([found.s**2, np.zeros(d - r)]), found.axes.T
-        F = found.F if basis is None else basis @ found.F
-        self.rotation = self.rotation if basis is None else self.rotation @ basis.T
-        trace_within, trace_between = float((F**2).sum()), float((between**2).sum())
+        trace_within, trace_between = float((found.F**2).sum()), float((between**2).sum())
         # What rounding changes in u'S_B u and u'Psi Psi'u, which are squares of products, as sums over squares of u.
         rounding = (d * FLOAT64 + ROUNDED * within.precision) ** 2
         self._lost_of_total, self._lost_of_psi = (rounding * (rows**2).sum(axis=0) for rows in (between, psi))
         self.threads, self.divisor = threads, max(1, within.freedom) if divisor is None else divisor
         self._between, self._psi = between @ self.rotation.T, psi @ self.rotation.T
         traces = (float((psi**2).sum()), trace_within + trace_between, trace_within)
-        own = tuple(d / trace if normalize and trace > 0 else 1.0 for trace in traces)
-        self._scales, self._added, self._normalize = own if scales is None else scales, added, normalize
+        self._scales = tuple(d / trace if normalize and trace > 0 else 1.0 for trace in traces)
+        self._normalize = normalize
 
     @property
     def size(self) -> int:
-        """d, or l."""
+        """d."""
         return len(self.values)
 
     def unit(self, r2: float) -> float:
@@ -164,7 +152,7 @@ class RoweisFamily:
             Where R2 is singular and nothing was said about it, and where it is 0.
         """
         # R2 = r2 S_W + (1 - r2) I, which is diagonal here.
-        found = r2 * self._scales[2] * self.values + (1.0 - r2) + self._added
+        found = r2 * self._scales[2] * self.values + (1.0 - r2)
         added = 0.0
         if conditioning.robust is not None:
             # RDA paper, section 5.2: trailing eigenvalues become their mean: none is divided by noise.

@@ -45,8 +45,8 @@ PATIENCE = float(os.environ.get("CHAOS_PATIENCE", "1"))  # by which all limits i
 WORKERS, WORKERS_TIMEOUT, START_SECONDS = 2, 45.0 * PATIENCE, 90.0 * PATIENCE
 
 
-def _roweis(**options: Any) -> Any:
-    return bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.7, **options)
+def _roweis() -> Any:
+    return bp.RoweisDiscriminantAnalysis(3, r1=0.4, r2=0.7)
 
 
 def _nystrom(sampling: str) -> Any:
@@ -74,7 +74,6 @@ ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what
     "supervised": ("tall", lambda: bp.SupervisedPCA(2)),
     "fisher": ("tall", lambda: bp.FisherDiscriminantAnalysis(2)),
     "roweis": ("tall", _roweis),
-    "roweis krylov": ("tall", lambda: _roweis(solver="krylov", tol=1e-2)),
     "groups": ("tall", lambda: bp.PCA(3, solver="covariance")),
     "folds": ("tall", lambda: bp.PCA(bp.rules.CrossValidated(cv=3), solver="covariance")),
     "scored": ("tall", lambda: bp.ScoredPCA(3, n_features_to_select="cv", estimator=bp.PCA(3))),
@@ -91,7 +90,7 @@ ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what
     "ridge": ("tall", lambda: bp.Ridge([0.1, 10.0], cv=3)),
 }
 GIVEN = {  # name -> what fit takes beside X
-    **dict.fromkeys(("supervised", "fisher", "roweis", "roweis krylov", "contrastive", "scored"), ("y", "labels")),
+    **dict.fromkeys(("supervised", "fisher", "roweis", "contrastive", "scored"), ("y", "labels")),
     **dict.fromkeys(("kernel supervised", "kernel pairs", "kernel roweis"), ("y", "labels")),
     **dict.fromkeys(("cca", "pls", "pls of folds", "ridge"), ("y", "responses")),
     "groups": ("groups", "labels"),

@@ -96,9 +96,6 @@ CASES: dict[str, Case] = {
         lambda: bp.SupervisedRandomProjection(2, n_features=20, label_gamma=0.1), NUMBERS
     ),
     "RoweisDiscriminantAnalysis": Case(lambda: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5), CLASSES),
-    "RoweisDiscriminantAnalysis krylov": Case(
-        lambda: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5, solver="krylov"), CLASSES
-    ),
     "FisherDiscriminantAnalysis": Case(lambda: bp.FisherDiscriminantAnalysis(2), CLASSES),
     "KernelSupervisedPCA": Case(lambda: bp.KernelSupervisedPCA(2, **LANDMARKS), CLASSES),
     "KernelSupervisedPCA dual": Case(lambda: bp.KernelSupervisedPCA(2, solver="pairs", **RBF), NUMBERS),
@@ -765,10 +762,6 @@ UNITS: dict[str, tuple[Callable[[int], Any], Any, Mapping[str, float]]] = {
     "RoweisDiscriminantAnalysis": (lambda j: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=1.0), CLASSES, RATIO),
     "RoweisDiscriminantAnalysis normalized": (
         lambda j: bp.RoweisDiscriminantAnalysis(2, r1=0.3, r2=0.5, normalize=True), CLASSES,
-        {"components_": -0.5, "transform": 0.5, "eigenvalues_": 0},
-    ),
-    "RoweisDiscriminantAnalysis normalized, krylov": (
-        lambda j: bp.RoweisDiscriminantAnalysis(2, r1=0.3, r2=0.5, normalize=True, solver="krylov", tol=0.1), CLASSES,
         {"components_": -0.5, "transform": 0.5, "eigenvalues_": 0},
     ),
     "Ridge": (lambda j: bp.Ridge(float(np.ldexp(0.5, 2 * j))), NUMBERS, PAIRED),

@@ -252,7 +252,6 @@ COARSE: dict[str, tuple[Callable[[], Any], str]] = {
     "Fisher, robust": (lambda: bp.FisherDiscriminantAnalysis(2, robust=0.9), "eigenvalues_"),
     "Fisher, ridge": (lambda: bp.FisherDiscriminantAnalysis(2, regularization=1.0), "eigenvalues_"),
     "Roweis (0, 0.5)": (lambda: Roweis(2, r1=0, r2=0.5), "eigenvalues_"),
-    "Roweis, krylov": (lambda: Roweis(2, r1=0.5, r2=0.5, solver="krylov", tol=1e-9), "eigenvalues_"),
     "supervised": (lambda: bp.SupervisedPCA(2), "eigenvalues_"),
 }
 

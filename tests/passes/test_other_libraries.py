@@ -32,7 +32,7 @@ from bigpca.host import HOST
 from bigpca.kernels.dot import PreparedThere
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
-from bigpca.passes.accumulators.moments import ClassMoments, Moments, ProfileMoments, WithinFactor, WithinProduct
+from bigpca.passes.accumulators.moments import ClassMoments, Moments, ProfileMoments
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.panels import PanelRead
@@ -103,9 +103,6 @@ LABELLED: dict[str, Any] = {
     ),
     "variances": lambda X: bp.RoweisDiscriminantAnalysis(1, r1=1.0, r2=0.0, missing_labels="drop").fit(X, CODES),
     "numbers": lambda X: bp.SupervisedPCA(2).fit(X, np.column_stack([np.arange(N) % 7, WEIGHTS]) / 2 + 0.1),
-    "classes by krylov": lambda X: bp.RoweisDiscriminantAnalysis(3, r2=0.5, solver="krylov", missing_labels="drop").fit(
-        X, CODES
-    ),
     "dot": lambda X: bp.PCA(K, solver="dot").fit(X[:250]),
     "weighted dot": lambda X: bp.PCA(K, solver="dot", scale=True).fit(X[:500], sample_weight=WEIGHTS[:500]),
     "groups": lambda X: bp.ContrastivePCA(3).fit(X, CODES > 1),
@@ -584,7 +581,6 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     "sketch": [(lambda X: bp.ApproximatePCA(K).plan(X), {"sketch"}, set())],
     "labels": [
         (lambda X: bp.FisherDiscriminantAnalysis(1).plan(X, Y), {"labels", "refined"}, set()),
-        (lambda X: bp.RoweisDiscriminantAnalysis(1, solver="krylov").plan(X, Y), {"labels", "within"}, set()),
         (lambda X: bp.SupervisedPCA(1).plan(X, Y), {"labels"}, set()),
         (lambda X: bp.ScoredPCA(1).plan(X, Y / 2), {"scores: labels", "fit: moments"}, set()),
         (lambda X: bp.KernelSupervisedPCA(1, **RBF, solver="landmarks").plan(X, Y), FEATURES, {"landmarks"}),
@@ -671,9 +667,7 @@ def test_what_cannot_multiply_is_named_before_a_read(name: str, error: Any, word
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
-@pytest.mark.parametrize(
-    "kind", ["moments", "thin", "landmarks", "classes", "left", "within", "folds", "steps", "profiles"]
-)
+@pytest.mark.parametrize("kind", ["moments", "thin", "landmarks", "classes", "left", "folds", "steps", "profiles"])
 def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str) -> None:
     rows, device = np.ones((200, 600), dtype), Device("array_api_strict")
     factor = DenseFactor(np.ones((600, 150)))
@@ -683,13 +677,12 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str)
         )
         for _ in range(2)
     ]
-    codes, W = np.arange(200, dtype=np.int32) % 9, np.ones((600, 50))
+    codes = np.arange(200, dtype=np.int32) % 9
     states = {
         "moments": Moments(600),
         "thin": FusedProduct.of(600, factor),
         "classes": ClassMoments(600, 9, codes),
         "left": LeftProduct(600, np.ones((200, 50))),
-        "within": WithinProduct(600, 50, codes, WithinFactor(np.ones((9, 600)), W)),
         "folds": FoldStates(Moments(600), 3),
         "steps": SteppedMoments.of(600, 3, sums=True),
         "profiles": ProfileMoments.of(600),

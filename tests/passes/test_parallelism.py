@@ -46,7 +46,6 @@ FITS: dict[str, Callable[[Any, Any, Any], Any]] = {
     "dense kernel": lambda X, Y, y: (bp.KernelPCA(5, **RBF, solver="dense"), X[:20_000]),
     "pairs of a kernel": lambda X, Y, y: (bp.KernelSupervisedPCA(5, **RBF, solver="pairs"), X, y),
     "numbers": lambda X, Y, y: (bp.SupervisedPCA(5), X, np.stack([y / 2] * 7, axis=1)),
-    "Roweis by krylov": lambda X, Y, y: (bp.RoweisDiscriminantAnalysis(5, solver="krylov"), X, y),
     "ScoredPCA": lambda X, Y, y: (bp.ScoredPCA(5, n_features_to_select=X.shape[1]), X, y),
     "cross-validated": lambda X, Y, y: (bp.PCA("cross-validated", solver="covariance"), X),
     "FactorAnalysis": lambda X, Y, y: (bp.FactorAnalysis(5), X),

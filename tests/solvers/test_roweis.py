@@ -186,18 +186,6 @@ def test_inverses_are_those_of_the_covariance_within_classes_conditioned_as_r2(c
     np.testing.assert_allclose(one.inverses(rows, N, conditioning), rows @ np.linalg.inv(covariance), rtol=1e-9)
 
 
-def test_a_basis_of_the_whole_space_changes_nothing_and_of_a_part_solves_there() -> None:
-    within, between, psi = statistics(X, Y)
-    Q = np.linalg.qr(np.random.default_rng(6).standard_normal((D, D)))[0]
-    for basis in (Q, Q[:, :5]):
-        inside = scattered(basis.T @ within @ basis, between @ basis, N - C)
-        found = RoweisFamily(inside, between, psi, basis=basis).solve(0.2, 0.7, 2)
-        R1, R2 = (basis.T @ S @ basis for S in roweis_matrices(X, Y, 0.2, 0.7))
-        values, axes = generalised(R1, R2, 2, unit_of(Y, 0.7))
-        np.testing.assert_allclose(found.values, values, rtol=1e-10)
-        assert_same_axes(found.components, axes @ basis.T)
-
-
 def test_a_singular_r2_is_rejected_with_the_ways_out() -> None:
     message = (
         r"r2 = 1 is singular: 2 of its 9 eigenvalues are 0.*robust=True, regularization=\"pinv\" or a number .*r2 < 1"

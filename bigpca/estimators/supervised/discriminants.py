@@ -22,16 +22,13 @@ from bigpca.estimators.shared.sklearn_bases import BaseEstimator, ClassifierMixi
 from bigpca.estimators.shared.transformer import Estimator, of_all, with_parameters
 from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.model import LABELS, SupervisedModel
-from bigpca.estimators.supervised.problems import SOLVERS, Problem, check_conditioning
+from bigpca.estimators.supervised.problems import Problem, check_conditioning
 from bigpca.estimators.supervised.statistics import LabelStatistics
-from bigpca.parameters import Parameter
 from bigpca.passes.reading.row_maps import Float64Map
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Scatter
-
-RANGES = {"solver": Parameter(words=SOLVERS)}
 
 
 @of_all
@@ -43,7 +40,6 @@ class RoweisPoint(BaseEstimator):
     _featured: ClassVar[bool] = False  # whether rows are features of landmarks
 
     def _problem(self, seed: int = 0) -> Problem:
-        of_iteration = {name: getattr(self, name) for name in ("solver", "tol", "max_passes") if hasattr(self, name)}
         return Problem(
             self.n_components,
             setting(self, "solve_threads"),
@@ -52,7 +48,6 @@ class RoweisPoint(BaseEstimator):
             check_conditioning(self.robust, self.regularization),
             bool(getattr(self, "normalize", False)),
             featured=self._featured,
-            **of_iteration,
         )
 
     @property
@@ -72,8 +67,8 @@ class RoweisDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
     """Maximise ``tr(U'R1 U)`` subject to ``U'R2 U = s I`` (RDA paper, eq. 35).
 
     ``R1 = r1 Psi Psi' + (1 - r1) S_T``, ``R2 = r2 S_W + (1 - r2) I``: (0, 0) is PCA, (1, 0) supervised PCA, (0, 1)
-    Fisher's discriminant analysis, (1, 1) double supervised discriminant analysis. One read, if a (d, d) matrix
-    fits.
+    Fisher's discriminant analysis, (1, 1) double supervised discriminant analysis. One read, and (d, d) matrices;
+    of more columns, fit the scores of a PCA.
 
     NOTE: the paper has s = 1, and its scores shrink like n^-1/2 if r2 > 0. ``s = r2 (n - c) + 1 - r2`` makes ``R2 /
     s`` a weighted mean of the covariance within classes ``S_W / (n - c)`` and of I: scores have variance 1
@@ -99,14 +94,6 @@ class RoweisDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
     normalize : bool
         Scale ``Psi Psi'``, ``S_T`` and ``S_W`` to the trace of I. NOTE: as printed they grow as n^2, n and n, so for
         large n all points (r1, r2) except the corners nearly coincide; the printed formula is the default.
-    solver : {"auto", "covariance", "krylov"}, default "auto"
-        The (d, d) matrices, or, if these do not fit or cost 20 times as much, Rayleigh-Ritz on a block Krylov space of
-        S_W in a few more reads, which requires a number of components and neither ``robust`` nor "pinv".
-    tol : float, default 0.001
-        Relative change of the eigenvalues between reads at which "krylov" stops.
-    max_passes : int or None, default 20
-        Maximum number of reads by "krylov"; None for as many as ``tol`` requires, with a basis of their products if it
-        fits in memory.
     missing_labels : {"raise", "drop"}, default "raise"
     preprocess, nan_policy, memory_limit
         As in :class:`bigpca.PCA`; defaults None, "raise" and None.
@@ -129,16 +116,13 @@ class RoweisDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
     np.int64(1)
     """
 
-    _traits = Traits(SupervisedResult, "roweis", LABELS, ranges=RANGES)
+    _traits = Traits(SupervisedResult, "roweis", LABELS)
 
     n_components: NComponents = None
     _: KW_ONLY
     r1: float = 0.5
     r2: float = 0.5
     normalize: bool = False
-    solver: str = "auto"
-    tol: float = 1e-3
-    max_passes: int | None = 20
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
@@ -162,8 +146,8 @@ class FisherDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
     ----------
     n_components : int or None, default None
         None for c - 1.
-    robust, regularization, solver, tol, max_passes, missing_labels
-        As in :class:`RoweisDiscriminantAnalysis`; defaults False, None, "auto", 0.001, 20 and "raise".
+    robust, regularization, missing_labels
+        As in :class:`RoweisDiscriminantAnalysis`; defaults False, None and "raise".
     preprocess, nan_policy, memory_limit
         As in :class:`bigpca.PCA`; defaults None, "raise" and None.
 
@@ -181,13 +165,9 @@ class FisherDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
     (['a', 'b'], [[0.231, 0.769]])
     """
 
-    _traits = Traits(SupervisedResult, "fisher", LABELS, ranges=RANGES)
+    _traits = Traits(SupervisedResult, "fisher", LABELS)
 
     n_components: NComponents = None
-    _: KW_ONLY
-    solver: str = "auto"
-    tol: float = 1e-3
-    max_passes: int | None = 20
 
     @solving
     @maps_rows
@@ -207,7 +187,7 @@ class FisherDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
         Raises
         ------
         ValueError
-            If the fit kept no (d, d) matrix (``solver="krylov"``), or if all rows equal their class means.
+            If all rows equal their class means.
 
         Notes
         -----
@@ -286,7 +266,6 @@ class ClassDistance(Float64Map):
             If the rows, or their weights, add up to no more than the classes, or rows do not differ from the means of
             their classes.
         """
-        statistics.check_whole()
         moments, freedom = statistics.moments, statistics.freedom
         # Eigenvalues of C, 0 where they are rounding in whatever units columns are.
         within = refined or statistics.scatter

@@ -21,13 +21,12 @@ from bigpca.engine.driver import solving
 from bigpca.errors import NonFiniteError, counted
 from bigpca.estimators.linear.maps import Projection, Reconstruction
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
-from bigpca.estimators.shared.fit import choose
 from bigpca.estimators.shared.growing import Grows
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.opening import read_mapped, rows_like, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.transformer import Estimator, of_all
-from bigpca.estimators.supervised.fits import KrylovRoweisFit, LabelledFit, LabelsFit, SupervisedResult
+from bigpca.estimators.supervised.fits import LabelsFit, SupervisedResult
 from bigpca.estimators.supervised.problems import Problem, read_labels
 from bigpca.estimators.supervised.statistics import KeptStatistics, Supervision
 from bigpca.passes.accumulators.moments import Hits
@@ -79,8 +78,6 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         Rows used, left out because they have no label, and left out of the others because of missing values.
     sum_weights_, n_effective_ : float
         As of :class:`bigpca.PCA`; with weights, ``class_counts_`` are sums of weights.
-    n_passes_, converged_ : int, bool
-        Of an iteration: reads of X, and whether the tolerance was met.
     missed_label_trace_ : float
         Under an RBF label kernel of real labels: the share of its trace that its features miss, 0 if they are exact
         (up to 256 distinct labels, and for smooth kernels). The fit warns above 1e-3.
@@ -102,16 +99,6 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
     @abstractmethod
     def _problem(self, seed: int = 0) -> Problem:
         """Check the parameters and return the problem."""
-
-    @property
-    def _why_fixed(self) -> str:
-        thin = (getattr(self, "r1", 0.0), getattr(self, "r2", 1.0)) == (1, 0)  # solved by one method, which keeps all
-        if getattr(self, "solver", "auto") != "krylov" or thin:
-            return ""
-        return (
-            'partial_fit needs the whole scatter, which solver="krylov" never computes. Use solver="covariance", or '
-            '"auto" if d x d fits.'
-        )
 
     def _solve(self, kept: KeptStatistics) -> SupervisedResult:
         problem = self._problem()
@@ -234,26 +221,20 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         except (TypeError, ValueError):
             return False
 
-    def _fit(self, rows: Rows, y: Unchecked, like: KeptStatistics | None = None) -> LabelledFit:
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptStatistics | None = None) -> LabelsFit:
         return self._planned(rows, y, self._problem(rows.seed), like)
 
-    def _planned(self, rows: Rows, y: Unchecked, problem: Problem, like: KeptStatistics | None = None) -> LabelledFit:
+    def _planned(self, rows: Rows, y: Unchecked, problem: Problem, like: KeptStatistics | None = None) -> LabelsFit:
         """Plan a fit on these rows and labels, without reading X; or the read of rows to be added."""
         if like is not None and problem.whole:
-            like.statistics.check_whole()  # a fit at (1, 0), or by krylov, kept only the diagonal of the scatter
+            like.statistics.check_whole()  # a fit at (1, 0) kept only the diagonal of the scatter
         rows = rows_of_fit(self, rows)
         problem.check(rows.n_columns)
         rows, labelled = read_labels(self, rows, y, problem, like=None if like is None else like.supervision)
         if like is not None:
             return LabelsFit(rows, type(self).__name__, labelled, like.statistics.moments.whole, problem)
-        exact = LabelsFit(rows, type(self).__name__, labelled, problem.whole, problem)
-        if not problem.whole:
-            return exact
         problem.check_labels(labelled, rows.n_columns)
-        if problem.solver == "covariance" or (problem.solver == "auto" and not problem.iterates):
-            return exact
-        iteration = KrylovRoweisFit.planned(rows, type(self).__name__, labelled, problem)
-        return iteration if problem.solver == "krylov" else choose([exact], [iteration])
+        return LabelsFit(rows, type(self).__name__, labelled, problem.whole, problem)
 
     def _warn(self, found: SupervisedResult, n_classes: int = 1) -> None:
         super()._warn(found, len(found.statistics.moments.counts) if self._problem().needs_classes else 1)

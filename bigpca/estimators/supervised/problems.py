@@ -19,7 +19,7 @@ from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
 from bigpca.data.batches import BatchLabels, LabelColumn
 from bigpca.data.labels import ClassLabels, Labels, TargetLabels, check_missing, check_several, open_labels
-from bigpca.errors import listed, positive_integer, real_number, warn_approximation
+from bigpca.errors import listed, real_number, warn_approximation
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.supervised.label_features import (
     ColumnLabels,
@@ -50,7 +50,6 @@ from bigpca.solvers.roweis import PLAIN, Axes, Conditioning, FisherPencil, Rowei
 
 SHOWN = 5  # classes that a message names
 MAX_MISSED = 1e-3  # share of the label kernel's trace above which a fit warns
-SOLVERS = ("auto", "covariance", "krylov")
 KEPT_SHARE = 0.98  # of the eigenvalues of R2 that robust=True leaves as they are
 
 
@@ -394,9 +393,6 @@ class Problem(LabelUse):
         Whether the terms have equal traces.
     strict : bool
         Whether more axes than the labels determine are an error, as for supervised PCA; else they are arbitrary.
-    solver : {"auto", "covariance", "krylov"}
-    tol, max_passes
-        Of the iteration.
     featured : bool
         Whether the rows are features of landmarks, whose scatter is always kept whole.
     """
@@ -408,9 +404,6 @@ class Problem(LabelUse):
     conditioning: Conditioning = PLAIN
     normalize: bool = False
     strict: bool = False
-    solver: str = "covariance"
-    tol: float = 1e-3
-    max_passes: int | None = 20
     featured: bool = False
 
     @property
@@ -461,35 +454,17 @@ class Problem(LabelUse):
         if self.r2 == 1.0 and plain:
             codes = labelled.codes
             known = int(np.count_nonzero(codes >= 0)) if isinstance(codes, np.ndarray) else len(codes)
-            reject_singular(known, labelled.n_classes, d)
+            most = known - labelled.n_classes
+            if most < d:
+                raise ValueError(
+                    f"R2 = S_W is singular: {known} rows of {labelled.n_classes} classes differ from their means in at "
+                    f"most {max(0, most)} of {d} directions. Use a number as regularization, which is added to its "
+                    'diagonal, r2 < 1, fewer features, robust=True or regularization="pinv".'
+                )
 
     def at(self, r1: float, r2: float) -> Self:
         """Return the problem at another point of the family."""
         return replace(self, r1=float(r1), r2=float(r2))
-
-    @property
-    def iterates(self) -> bool:
-        """Whether an iteration can solve it: without the whole spectrum of the scatter."""
-        number = self.fisher if self.n_components is None else not is_share(self.n_components)
-        return number and not self.conditioning.robust and self.conditioning.regularization != "pinv"
-
-    def wanted(self, n_classes: int) -> int:
-        """Return the number of axes that an iteration computes.
-
-        Raises
-        ------
-        ValueError
-            If the parameters require the whole spectrum of the scatter.
-        """
-        given = n_classes - 1 if self.n_components is None else self.n_components
-        if not self.iterates:
-            what = "robust=True" if self.conditioning.robust else f"n_components = {self.n_components!r}"
-            what = 'regularization="pinv"' if self.conditioning.regularization == "pinv" else what
-            raise ValueError(
-                f'solver="krylov" with {what} would need the whole spectrum of the scatter, which it never forms. Give '
-                "an integer for n_components and a number for regularization."
-            )
-        return positive_integer("n_components", given)
 
     def features(self, known: Matrix, weights: Vector | None) -> LabelFeatures:
         if self.r2 > 0:
@@ -719,20 +694,4 @@ def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:
         warn_approximation(
             f"{alone} of {len(counts)} classes have only one row without missing values: they do not contribute to "
             "the within-class scatter, but affect the means. Give more rows, or leave these out."
-        )
-
-
-def reject_singular(count: int, n_classes: int, d: int) -> None:
-    """Reject an S_W that is singular for any rows.
-
-    Raises
-    ------
-    ValueError
-        For fewer than ``d + c`` rows.
-    """
-    if count - n_classes < d:
-        raise ValueError(
-            f"R2 = S_W is singular: {count} rows of {n_classes} classes differ from their means in at most "
-            f"{max(0, count - n_classes)} of {d} directions. Use a number as regularization, which is added to its "
-            f'diagonal, r2 < 1, fewer features or, if d x d fits, robust=True or regularization="pinv".'
         )

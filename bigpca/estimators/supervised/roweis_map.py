@@ -209,7 +209,7 @@ def roweis_map(
             f"model = {template!r} has no parameters r1 and r2 for a map. Give a RoweisDiscriminantAnalysis or "
             f"KernelRoweisDiscriminantAnalysis; Fisher's discriminant is the map's corner (0, 1)."
         )
-    problem = replace(template._problem().at(0.5, 0.5), solver="covariance")  # the whole scatter determines all points
+    problem = template._problem().at(0.5, 0.5)  # the whole scatter determines all points
     rows = replace(opened_alone(template, X, y), seed=fit_seed(template))
     fit = template._planned(rows, rows.y, problem)
     grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular

@@ -172,8 +172,8 @@ class LabelStatistics:
         """
         if not self.moments.whole:
             raise ValueError(
-                "the model was fitted with r1 = 1 and r2 = 0, or by the krylov solver. Such fits keep only the "
-                "diagonal of the scatter, but the whole matrix is needed. Fit again with all rows."
+                "the model was fitted with r1 = 1 and r2 = 0. Such fits keep only the diagonal of the scatter, but the "
+                "whole matrix is needed. Fit again with all rows."
             )
 
     def merge(self, other: LabelStatistics) -> LabelStatistics:
@@ -293,8 +293,8 @@ class KeptStatistics:
         moments = first.statistics.moments
         if moments.whole != statistics.moments.whole and moments.n_features > 1:
             raise ValueError(
-                "one of the models was fitted with r1 = 1 and r2 = 0, or by the krylov solver, and keeps only the "
-                "diagonal of the scatter. Fit both with the same parameters."
+                "one of the models was fitted with r1 = 1 and r2 = 0, and keeps only the diagonal of the scatter. Fit "
+                "both with the same parameters."
             )
         if isinstance(one, LinearLabels) and isinstance(other, LinearLabels) and one.columns == other.columns:
             statistics = statistics.with_offset(one.offset - other.offset)

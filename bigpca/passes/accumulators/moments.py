@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from bigpca import csr
 from bigpca.arrays import (
     Array,
-    DType,
     Integers,
     Matrix,
     Vector,
@@ -41,7 +40,6 @@ from bigpca.passes.accumulators.base import (
     WeightSums,
     add_known,
     add_weights,
-    broadcast,
     centring_error,
     kept,
     lost_squares,
@@ -52,7 +50,6 @@ from bigpca.passes.reading.row_maps import Profile
 PROFILE = Profile(1.0)  # of rows of amounts
 TILE_BYTES = 16 * MIB  # of labelled rows that are added at a time
 MOST_CLASSES_THERE = 1024  # and more with more columns: products with one-hot codes then take as long as the scatter
-TILE_BYTES_WITHIN_PRODUCT = 32 * MIB  # the same for a product of two factors
 
 
 @dataclass
@@ -512,96 +509,6 @@ class Hits(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(21 * rows.rows, 2.0)
-
-
-@dataclass(frozen=True)
-class WithinFactor:
-    """The broadcast value of :class:`WithinProduct`.
-
-    Attributes
-    ----------
-    means : ndarray of shape (c, d)
-        Means of the classes, from an earlier read.
-    W : ndarray of shape (d, l)
-    """
-
-    means: Matrix
-    W: Matrix
-
-
-@dataclass
-class WithinProduct(Accumulator):
-    """``S_W W = sum_t (x_t - mean_{y_t}) (x_t - mean_{y_t})'W`` (d, l), with known class means.
-
-    Rows with code -1 are omitted, and weighted rows are summed with their weights. Costs ``4 d l`` flops per row.
-
-    Attributes
-    ----------
-    n_features, n_columns : int
-        d and l.
-    codes : ndarray of shape (rows,), int32, or CodeRows
-        Classes of rows ``first_row : first_row + rows``.
-    factor : WithinFactor
-        A broadcast value: None in closed states, and in templates being sent.
-    product : ndarray of shape (d, l), float64
-    """
-
-    tag: ClassVar[str] = "WithinProduct"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "weights"})
-    lives_there: ClassVar[bool] = True
-    shared_field: ClassVar[str | None] = "factor"
-    by_row: ClassVar[str | None] = "codes"
-    needs_largest: ClassVar[bool] = True
-
-    n_features: int
-    n_columns: int
-    codes: Codes
-    factor: WithinFactor | None
-    first_row: int = 0
-    product: Matrix = kept("n_features", "n_columns")
-    _prepared: tuple[DType | None, Array, Array] | None = field(default=None, repr=False)
-    _scale: Array | None = field(default=None, repr=False)
-
-    def update(self, block: Block) -> None:
-        # Two products in succession square the rows: float32 holds that, or they are float64, or scaled.
-        factor, device, xp = broadcast(self.factor), self.device, self.xp
-        values = device.within_range(block.values, block.largest)
-        dtype = values.dtype
-        if self._prepared is None or self._prepared[0] != dtype:
-            means = self.put(factor.means) - self.put(block.shift)  # all blocks of a group have one shift
-            self._scale = device.power_of_two(values) if self._scale is None else self._scale
-            W = self.put(factor.W) if self._scale is None else self.put(factor.W) * self._scale
-            self._prepared = dtype, device.floats(means, dtype), device.floats(W, dtype)
-        _, means, W = self._prepared
-        codes = self.codes[block.rows - self.first_row]
-        d = max(1, self.n_features)
-        step = device.tile_rows(max(64, TILE_BYTES_WITHIN_PRODUCT // (4 * d)), 4 * d, 64)
-        for tile, own, weights in labelled_tiles(values, codes, block.weights, step):
-            # S_W W = sum_t (x_t - mean_c)(x_t - mean_c)' W, with the class means of an earlier read.
-            rows = device.less(tile, means, own)
-            Z = xp.matmul(rows, W)
-            if weights is not None:
-                Z = Z * self.put(weights.astype(dtype))[:, None]
-            self.product += device.product(rows, Z)
-
-    def device_bytes(self, rows: BlockForm) -> int | None:
-        d, c = self.n_features, 0 if self.factor is None else len(self.factor.means)
-        thin = 2 * rows.rows * rows.itemsize + 20 * d
-        return 3 * rows.rows * rows.columns * rows.itemsize + thin * self.n_columns + 16 * c * d
-
-    def close(self) -> None:
-        self.product = self.product if self._scale is None else self.product / self._scale
-        self.factor = self._prepared = self._scale = None
-        self.codes = self.codes[:0]
-
-    def merge(self, other: WithinProduct) -> WithinProduct:
-        return replace(self, codes=self.codes[:0], product=self.product + other.product)
-
-    def cost(self, rows: BlockForm) -> Work:
-        classes = 0 if self.factor is None else len(self.factor.means)
-        tile = 2 * max(2 * TILE_BYTES_WITHIN_PRODUCT, 64 * 8 * self.n_features)
-        scratch = 2 * self.state_bytes + tile + 8 * classes * self.n_features
-        return Work(scratch, 4.0 * self.n_features * self.n_columns)
 
 
 @dataclass

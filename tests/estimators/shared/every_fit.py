@@ -61,7 +61,6 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "kernel supervised": (lambda: bp.KernelSupervisedPCA(3, kernel=RBF(), **LANDMARKS), Y),
     "kernel supervised dual": (lambda: bp.KernelSupervisedPCA(3, kernel=RBF(), solver="pairs"), Y),
     "roweis": (lambda: bp.RoweisDiscriminantAnalysis(3, r1=0.5, r2=0.5), Y),
-    "roweis krylov": (lambda: bp.RoweisDiscriminantAnalysis(3, r1=1.0, r2=0.0, solver="krylov"), Y),
     "fisher": (lambda: bp.FisherDiscriminantAnalysis(3), Y),
     "kernel roweis": (lambda: bp.KernelRoweisDiscriminantAnalysis(3, kernel=RBF(), **LANDMARKS), Y),
     "scored": (lambda: bp.ScoredPCA(3, n_features_to_select="cv", estimator=bp.PCA(3)), Y),

@@ -101,10 +101,6 @@ def test_a_run_does_nothing_that_its_plan_does_not_say(changes: dict[str, Any], 
     [
         (lambda: bp.PCA(2, solver="covariance"), "moments", 200 * D * (D + 1.0)),
         (
-            lambda: bp.RoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5, solver="krylov"),
-            "within", 4.0 * 200 * D * D * 6,
-        ),  # a block of all D columns, in six reads
-        (
             lambda: bp.NystromKernelPCA(2, kernel=RBF_KERNEL, n_landmarks=10, sampling="uniform"),
             "features", 200 * 10 * (RBF_KERNEL.flops_per_entry(D) + 3.0 * 10),
         ),

@@ -47,9 +47,6 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "supervised by random features": (lambda: bp.SupervisedRandomProjection(2, n_features=20), NUMBERS),
     "fisher": (lambda: bp.FisherDiscriminantAnalysis(), NAMES),
     "roweis": (lambda: bp.RoweisDiscriminantAnalysis(2, r1=0.3, r2=0.7, normalize=True), NAMES),
-    "roweis, krylov": (
-        lambda: bp.RoweisDiscriminantAnalysis(2, r1=0.3, r2=0.7, solver="krylov", regularization=0.1, tol=1e-9), NAMES,
-    ),
     "kernel supervised": (lambda: bp.KernelSupervisedPCA(kernel="rbf", sampling=LANDMARKS), NAMES),
     "contrasts": (lambda: bp.ContrastivePCA(2, alpha=[0.5, 2.0], background="1"), NAMES),
     "metric": (lambda: bp.GeneralizedPCA(3, metric=np.diag(np.arange(1.0, D + 1))), None),

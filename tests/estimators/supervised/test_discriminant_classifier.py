@@ -36,7 +36,6 @@ def oracle(rows: Array, y: Array) -> Any:
 MODELS: dict[str, Any] = {
     "Fisher": FisherDiscriminantAnalysis(),
     "one component": FisherDiscriminantAnalysis(1),
-    "krylov": FisherDiscriminantAnalysis(1, solver="krylov", tol=1e-10),
     "r1 = 0.3": RoweisDiscriminantAnalysis(1, r1=0.3, r2=1),
     "double supervised, normalized": RoweisDiscriminantAnalysis(1, r1=1, r2=1.0, normalize=True),
     "pinv": FisherDiscriminantAnalysis(regularization="pinv"),

@@ -302,7 +302,7 @@ def test_a_plan_reads_nothing_and_a_thin_solve_fits_where_a_wide_one_does_not() 
     plan = SupervisedPCA(memory_limit="4 GiB").plan(lazy, y)
     assert plan.fits
     assert plan.passes == 1
-    whole = bp.RoweisDiscriminantAnalysis(2, solver="covariance", memory_limit="4 GiB")
+    whole = bp.RoweisDiscriminantAnalysis(2, memory_limit="4 GiB")
     assert not whole.plan(lazy, y).fits
     with pytest.raises(MemoryBudgetError, match=r"memory_limit = 4.0 GiB"):
         whole.fit(lazy, y)

@@ -38,8 +38,6 @@ from bigpca.passes.accumulators.moments import (
     Moments,
     ProfileMoments,
     StoredColumnMoments,
-    WithinFactor,
-    WithinProduct,
 )
 from bigpca.passes.accumulators.observed_columns import ObservedBlocks, ObservedColumns, ObservedPairs
 from bigpca.passes.accumulators.row_totals import RowTotals
@@ -501,18 +499,6 @@ def _class_moments(whole: bool) -> Case:
     )
 
 
-def _within_product() -> Case:
-    means = np.random.default_rng(8).standard_normal((3, D))
-
-    def truth(X: Array) -> list[Array]:
-        used = CODES >= 0
-        about = X[used] - means[CODES[used]]
-        return [about.T @ about @ W]
-
-    template = WithinProduct(D, K, CODES, WithinFactor(means, W))
-    return Case("WithinProduct", lambda: template, row_state, N, lambda s: [s.product], truth)
-
-
 LANDMARKS, TRANSFORM = np.random.default_rng(9).standard_normal((4, D)), np.diag([0.1, 0.2, 0.05, -0.1])
 FEATURES = LandmarkMap((kernels.Linear(),), LANDMARKS, (TRANSFORM,), np.zeros(D))
 
@@ -604,7 +590,6 @@ CASES = [
         for fold in (state_about_zero, sparse_state)
     ),
     Case("Hits", lambda: Hits(CODES), _hit_state, N, lambda s: [np.array([s.hits, s.weight])], _hits),
-    _within_product(),
     _class_moments(True),
     _class_moments(False),
     _fused(False),
