@@ -218,7 +218,7 @@ class Common:
     Parameters
     ----------
     source : SOURCE
-        Zarr store, .npy, .npz, .h5, .parquet, .csv, .pt or .safetensors, folder of shards; several are shards.
+        Zarr store, .npy, .h5, .nc, .parquet, .bed, .pt or .safetensors, folder of shards; several are shards.
     model : MODEL
         The model saved by a fit.
     scores : PATH
@@ -230,7 +230,7 @@ class Common:
     image_shape : HxW[xC]
         The shape of one row, e.g. 28x28 or 32x32x3: draws components as pictures.
     member : NAME
-        Array inside SOURCE (Zarr group, HDF5 file, .npz, Parquet column).
+        Array inside SOURCE (Zarr group, HDF5 file, Parquet column).
     overwrite
         Replace outputs that exist.
     references : PATH

@@ -5,10 +5,10 @@ In reading order:
 - ``sources``      ``bp.open``: any path, array or table to one Dask array, and back to the source behind an array
 - ``source``       ``Source``, what every format is: a range of rows read into new memory; which member, which index
 - ``files``        which format a path holds: by extension and content
-- ``flat_files``   .npy, .npz, safetensors, memory maps, folders of shards
+- ``flat_files``   .npy, safetensors, .pt, memory maps, folders of shards
 - ``hdf5``         one format
-- ``genotypes``    .bed and .pgen of PLINK: variant by variant
-- ``tables``       Parquet, Arrow (Hugging Face) and CSV: a file, a folder or a glob of them
+- ``genotypes``    .bed of PLINK: variant by variant
+- ``tables``       Parquet: a file, a folder, a glob or partitions
 - ``zarr_arrays``, ``zarr_format``   Zarr: stored objects, reads and groups; what its metadata may say
 - ``sparse``       sparse rows: their form in tasks, in memory, and as three arrays of a file or store
 - ``batches``      ``bp.from_batches``: rows that come in batches, cut again by absolute row, and their labels

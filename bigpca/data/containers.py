@@ -65,7 +65,8 @@ _REMEDIES = {
     "torch.DataLoader": _BATCHES,
     "torch.Dataset": _BATCHES,
     "tensorflow.DatasetV2": _BATCHES,
-    "datasets.Column": 'Pass the Dataset, and name its column: bigpca.open(dataset, member="features").',
+    "datasets.Dataset": "Pass X.with_format('numpy')['features'], or write Parquet once: X.to_parquet('rows.parquet').",
+    "datasets.Column": "Pass X[:], or write Parquet once: dataset.to_parquet('rows.parquet').",
     "datasets.IterableDataset": "Pass bigpca.from_batches(X.with_format('numpy').iter(4096), column='features').",
     "anndata.AnnCollection": "Pass the list of its files, bigpca.open([path, ...]), or write them as one by "
     "anndata.experimental.concat_on_disk.",
@@ -427,11 +428,6 @@ def is_place(X: Any) -> bool:
 def is_zarr(X: Any) -> bool:
     """Whether this is an array, a group or a store of Zarr, or a place of objects."""
     return any(is_one(X) for is_one in (is_zarr_array, is_zarr_group, is_zarr_store, is_place))
-
-
-def is_dataset(X: Any) -> bool:
-    """Whether this is a Dataset of Hugging Face, whose rows can be read in any order."""
-    return "datasets.Dataset" in type_names(X)
 
 
 def is_path_list(X: Any, kinds: tuple[type, ...] = (str, os.PathLike)) -> bool:

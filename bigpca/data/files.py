@@ -4,49 +4,40 @@ from __future__ import annotations
 
 import glob
 import os
-from typing import Any
 
 from bigpca.data.checks import natural_key
-from bigpca.data.flat_files import (
-    FLAT,
-    INDEX,
-    indexed_tensor,
-    joined_shards,
-    npy_file,
-    npz_member,
-    shard_paths,
-    suffix_of,
-)
-from bigpca.data.genotypes import BedRows, PgenRows
+from bigpca.data.flat_files import FLAT, joined_shards, npy_file, shard_paths, suffix_of
+from bigpca.data.genotypes import BedRows
 from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_rows
 from bigpca.data.source import Source, Wanted
-from bigpca.data.tables import (
-    ARROW_SUFFIXES,
-    CSV_SUFFIXES,
-    PARQUET_SUFFIXES,
-    DatasetRows,
-    TableRows,
-    form_of_folder,
-    table_paths,
-    table_rows,
-)
-from bigpca.data.zarr_arrays import is_zarr_directory, place_at, zarr_source, zip_source
+from bigpca.data.tables import PARQUET_SUFFIXES, TableRows, table_paths, table_rows
+from bigpca.data.zarr_arrays import is_zarr_directory, place_at, zarr_source
 from bigpca.errors import brief, listed
 from bigpca.storage.files import kind_of, local_path, open_regular, public
 
 _REMEDIES = {  # by extension
+    ".csv .tsv": "Pass pandas.read_csv(path). If it does not fit in memory, write it as Parquet once, "
+    "dask.dataframe.read_csv(path).to_parquet('rows'), and pass that folder.",
+    ".arrow .feather .ipc": "Write it as Parquet once: pandas.read_feather(path).to_parquet('rows.parquet'), or "
+    "datasets.load_from_disk(folder).to_parquet('rows.parquet') for one of Hugging Face.",
+    ".npz": "Pass numpy.load(path)['x'], one of its arrays, or scipy.sparse.load_npz(path).",
+    ".pgen": "Write .bed once: plink2 --pfile NAME --make-bed --out NEW.",
     ".bin .dat .raw": "For plain bytes open a np.memmap and pass that.",
-    ".tar .tgz": "Extract it, and pass the folder or the list of its files.",
+    ".tar .tgz .zip": "Extract it, and pass the folder or the list of its files.",
     ".gz .bz2 .xz .zst": "Decompress it first.",
     ".mat": "Pass scipy.io.loadmat(path)['x'], one of its variables.",
     "": "Read it with a library for this format, and pass the array.",
 }
-SHARD_SUFFIXES = (".npz", *HDF5_SUFFIXES)
-GENOTYPES: dict[str, type[BedRows] | type[PgenRows]] = {".bed": BedRows, ".pgen": PgenRows}
+
+
+def _remedy(path: str) -> str:
+    """Return what to do with a file that is not read."""
+    suffix = suffix_of(path)
+    return next((words for ends, words in _REMEDIES.items() if suffix in ends.split()), _REMEDIES[""])
 
 
 def file_source(path: str, member: str | None, missing_chunks: str, wanted: Wanted | None = None) -> Source:
-    """Describe the rows at a path, a glob pattern or a URL; reads headers only, and of CSV the ends of lines.
+    """Describe the rows at a path, a glob pattern or a URL; reads headers only.
 
     Raises
     ------
@@ -67,26 +58,21 @@ def file_source(path: str, member: str | None, missing_chunks: str, wanted: Want
         found = _glob(path, member, wanted)
     if found is not None and wanted.keys is not None and not isinstance(found, TableRows):
         raise ValueError(
-            f"keys = {wanted.keys!r} names a column of a table (CSV, Parquet or Arrow), but {path} is not one. Store "
+            f"keys = {wanted.keys!r} names a column of Parquet, but {path} is not one. Store "
             "the keys beside the rows: bigpca.ingest(path, out, keys=...)."
         )
     if found is not None:
         return found
     raise FileNotFoundError(
-        f"{path} does not exist: a Zarr store, a .npy, .npz, .h5, .parquet, .csv, .pt or .safetensors file, a folder "
-        "of shards or a glob pattern was expected. Check the path."
+        f"{path} does not exist: a Zarr store, a .npy, .h5, .parquet, .pt or .safetensors file, a folder of shards or "
+        "a glob pattern was expected. Check the path."
     )
-
-
-def dataset_source(data: Any, member: str | None) -> Source:
-    """Describe the rows of a list column of a Dataset of Hugging Face."""
-    return DatasetRows.of(data, member)
 
 
 def _at_url(url: str, member: str | None, missing_chunks: str, wanted: Wanted) -> Source:
     """Describe the rows at a URL: Zarr, and in object stores .npy shards and Parquet, by their names."""
     end = suffix_of(url.rstrip("/"))
-    if end in (*SHARD_SUFFIXES, *list(FLAT)[1:], *ARROW_SUFFIXES, *CSV_SUFFIXES, *GENOTYPES, ".zip"):
+    if end in (*HDF5_SUFFIXES, *list(FLAT)[1:], ".bed"):
         raise ValueError(
             f"{public(url)} is a {end} file, which can only be read from a disk; Zarr, .npy and Parquet are read at "
             f"URLs. Copy it to a disk, and write it as Zarr for workers: bp.ingest({os.path.basename(public(url))!r}, "
@@ -102,7 +88,7 @@ def _at_url(url: str, member: str | None, missing_chunks: str, wanted: Wanted) -
     if shard_paths(url):
         return joined_shards(url, member)
     if table_paths(url):
-        return table_rows("parquet", url, member, wanted)
+        return table_rows(url, member, wanted)
     raise FileNotFoundError(
         f"{public(url)} holds no rows: a Zarr store, .npy shards or .parquet files were expected. Check the URL."
     )
@@ -112,45 +98,36 @@ def _directory(path: str, member: str | None, missing_chunks: str, wanted: Wante
     if is_zarr_directory(path):
         return zarr_source(path, member, missing_chunks)
     names = sorted(os.listdir(path), key=natural_key)
-    index = [name for name in names if name.endswith(INDEX)]
-    if len(index) == 1:
-        return indexed_tensor(os.path.join(path, index[0]), member)
     if shard_paths(path):
         return joined_shards(path, member)
-    form = form_of_folder(path, names)
-    if form is not None:
-        return table_rows(form, path, member, wanted)
-    if "dataset_dict.json" in names:
-        splits = [name for name in names if os.path.isfile(os.path.join(path, name, "state.json"))]
-        raise ValueError(
-            f"{path} holds the splits {', '.join(map(brief, splits))} of Hugging Face. Open one of them: "
-            f"bp.open({os.path.join(path, (splits or ['train'])[0])!r})."
-        )
+    if table_paths(path):
+        return table_rows(path, member, wanted)
     if any(name.endswith(".part") for name in names):
         raise ValueError(
             f"{path} holds {brief(names[0])}, text that Dask wrote. Pass dask.dataframe.read_csv({path!r} + '/*.part')."
         )
     for name in names:
-        if suffix_of(name) in SHARD_SUFFIXES or is_zarr_directory(os.path.join(path, name)):
+        if any(suffix_of(name) in ends.split() for ends in _REMEDIES):
+            raise ValueError(f"{path} holds {brief(name)}, which is not read. {_remedy(name)}")
+        if suffix_of(name) in HDF5_SUFFIXES or is_zarr_directory(os.path.join(path, name)):
             raise ValueError(
                 f"{path} holds {brief(name)}; a folder is read as shards only if it contains .npy, .parquet, .pt or "
                 ".safetensors files. Pass the list of its files, in order: bp.open([path, ...])."
             )
     raise FileNotFoundError(
-        f"{path} holds {listed(names) or 'nothing'}: a Zarr store, .npy shards or tables (.parquet, .arrow, .csv) were "
-        "expected. Check the folder."
+        f"{path} holds {listed(names) or 'nothing'}: a Zarr store, .npy shards or .parquet files were expected. "
+        "Check the folder."
     )
 
 
 def _glob(pattern: str, member: str | None, wanted: Wanted) -> Source:
     found = glob.glob(pattern)
-    form = form_of_folder("", found)
-    if form is not None:
-        return table_rows(form, pattern, member, wanted)
+    if any(suffix_of(name) in PARQUET_SUFFIXES for name in found):
+        return table_rows(pattern, member, wanted)
     first = next((suffix for suffix in FLAT if any(suffix_of(name) == suffix for name in found)), ".npy")
     others = [name for name in found if suffix_of(name) != first]
     if others:
-        remedy = "Narrow the pattern."
+        remedy = _remedy(others[0]) if len(others) == len(found) else "Narrow the pattern."
         if others[0].lower().endswith((".nc", ".nc4")):
             remedy = f'Pass xarray.open_mfdataset({pattern!r})["x"], one of the variables.'
         raise ValueError(f"{pattern} matches {others[0]}, but a pattern may match only files of one format. {remedy}")
@@ -163,31 +140,22 @@ def _file(path: str, member: str | None, missing_chunks: str, wanted: Wanted) ->
     suffix = suffix_of(path)
     if head.startswith(b"\x93NUMPY"):
         return npy_file(path, member)
-    if path.endswith(INDEX):
-        return indexed_tensor(path, member)
     if suffix in FLAT:
         return FLAT[suffix](path, member)
-    if suffix in GENOTYPES:
-        return GENOTYPES[suffix].of(path, member)
-    if suffix == ".npz":
-        return npz_member(path, member)
+    if suffix == ".bed":
+        return BedRows.of(path, member)
     if head in (b"\x89HDF\r\n\x1a\n", b"MATLAB 7") or suffix in HDF5_SUFFIXES:
         return hdf5_rows(path, member, missing_chunks)
     if head.startswith(b"PAR1") or suffix in PARQUET_SUFFIXES:
-        return table_rows("parquet", path, member, wanted)
-    if head.startswith(b"ARROW1") or suffix in ARROW_SUFFIXES:
-        return table_rows("arrow", path, member, wanted)
-    if suffix in CSV_SUFFIXES:
-        return table_rows("csv", path, member, wanted)
-    if suffix == ".zip":
-        return zip_source(path, member, missing_chunks)
+        return table_rows(path, member, wanted)
     if head.startswith(b"CDF"):
         raise ValueError(
             f"{path} is a netCDF-3 file, which xarray reads. Install it: pip install xarray. Without the extension "
             f'.nc, or with fill=None, pass xarray.open_dataset({path!r}, chunks={{}})["x"], one of its variables.'
         )
-    remedy = next((words for ends, words in _REMEDIES.items() if suffix in ends.split()), _REMEDIES[""])
+    if path.endswith(".safetensors.index.json"):
+        raise ValueError(f"{path} says which file has which tensor. Pass that file, with member= the tensor.")
     raise ValueError(
-        f"{path} has an unknown format: .npy, .npz, .h5, .parquet, .arrow, .csv, .safetensors, .pt, .bed or a Zarr "
-        f"directory was expected. {remedy if suffix else _REMEDIES['.bin .dat .raw']}"
+        f"{path} has an unknown format: .npy, .h5, .parquet, .safetensors, .pt, .bed or a Zarr directory was expected. "
+        f"{_remedy(path) if suffix else _REMEDIES['.bin .dat .raw']}"
     )

@@ -1,4 +1,4 @@
-"""Arrays as plain bytes: ``.npy``, raw maps, safetensors, ``.pt``, ``.npz`` members, and folders or lists of shards."""
+"""Arrays as plain bytes: ``.npy``, raw maps, safetensors, ``.pt``, and folders or lists of shards."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ import struct
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from functools import lru_cache
 from itertools import accumulate
 from operator import index
-from threading import Lock
 from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
@@ -34,32 +33,24 @@ from bigpca.data.checks import (
     natural_key,
     row_width,
 )
-from bigpca.data.source import SPARSE_PARTS, Source, Stamp, StoredRows, choose_member, file_stamp, parts_of
-from bigpca.data.sparse import SparseGroup
+from bigpca.data.source import Stamp, StoredRows, choose_member, file_stamp, parts_of
 from bigpca.data.zarr_format import fill_from
-from bigpca.errors import CorruptedChunkError, MemoryBudgetError, brief, counted, format_bytes, printable
-from bigpca.settings import memory_limit
+from bigpca.errors import CorruptedChunkError, brief, printable
 from bigpca.storage.files import (
-    check_member,
-    check_place,
     check_regular,
     kind_of,
     open_regular,
-    read_document,
     read_npy_header,
 )
 from bigpca.storage.forms import KEY_COLUMN, VALUES
 
-PIECE_BYTES = 2**20  # read at a time for a CRC-32
 PIECES_BYTES = 64 * 2**20  # of an object, got at the same time: as many as all requests may have in flight
-_CHECKING = Lock()  # threads wait for the first, rather than read the whole file too
 MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
 }
 _SAFETENSORS |= {"BF16": BFLOAT16, "F8_E4M3": E4M3, "F8_E5M2": E5M2}
 BFLOAT16_NPY = np.dtype("V2")  # as np.save writes bfloat16 of ml_dtypes
-INDEX = ".safetensors.index.json"  # which tensor is in which file of a model in several
 # RuntimeError: encrypted members; NotImplementedError, its subclass: compression that zipfile does not support
 BAD_ZIP = (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError)
 _BITS = {name: 8 * np.dtype(BITS.get(stored, stored)).itemsize for name, stored in _SAFETENSORS.items()} | {
@@ -69,9 +60,8 @@ _BITS = {name: 8 * np.dtype(BITS.get(stored, stored)).itemsize for name, stored 
     "F6_E3M2": 6,
     "F4": 4,
 }
-STEP_BYTES = 2**20  # decoded at a time of a compressed member, or read at a time of parts of rows or columns
+STEP_BYTES = 2**20  # read at a time of parts of rows or columns
 SHORT_RUN = 2**14  # bytes of rows that are read whole where some columns are wanted
-MAX_FORMAT_BYTES = 64  # of the name of a format, as scipy.sparse.save_npz writes it
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -87,15 +77,11 @@ class FlatFile(StoredRows):
     order : {"C", "F"}
     lead : int, bytes
         What stands before the values of each row, such as its key; 0 for plain arrays.
-    checked : str
-        The member of a zip that holds the values, and its CRC-32, which the first read of a process compares: reads in
-        any order, of any rows, must not give damaged ones. Empty for none.
     """
 
     offset: int
     order: str = "C"
     lead: int = 0
-    checked: str = ""
     format: str = field(default="npy", kw_only=True)
 
     @property
@@ -119,9 +105,6 @@ class FlatFile(StoredRows):
         if self.remote or self.lead:
             return np.ascontiguousarray(self._records(start, stop)[VALUES][:, slice(*columns)])
         self.check_size()
-        if self.checked:
-            with _CHECKING:
-                _check_crc(file_stamp(self.path), self.checked)
         width, stored = row_width(self.array_shape), self.bits
         if self.order == "C" and columns == (0, width):
             block = np.empty((stop - start, width), stored)
@@ -203,19 +186,6 @@ class FlatFile(StoredRows):
         """Return offset, byte order and layout."""
         found = {"offset": self.offset, "stored": self.stored, "order": self.order}
         return found | ({"lead": self.lead} if self.lead else {})
-
-
-@lru_cache(maxsize=64)
-def _check_crc(stamp: Stamp, member: str) -> None:
-    """Read a member of a zip in one state from end to end, which compares its CRC-32; once per process."""
-    with (
-        decoding(f"{stamp[0]}: {brief(member)} is damaged", "Copy the file again.", errors=BAD_ZIP),
-        open_regular(stamp[0]) as file,
-        zipfile.ZipFile(file) as archive,
-        archive.open(member) as values,
-    ):
-        while values.read(PIECE_BYTES):
-            pass
 
 
 def _fill(file: BinaryIO, block: NDArray[Any], path: str) -> None:
@@ -340,30 +310,6 @@ def safetensors_file(path: str, member: str | None) -> FlatFile:
     return raw_file(path, start, shapes[name], stored, format="safetensors", member=name)
 
 
-def indexed_tensor(path: str, member: str | None) -> FlatFile:
-    """Describe the tensor of a member in the files of an index of safetensors.
-
-    Raises
-    ------
-    CorruptedChunkError
-        For an index that names no files beside it.
-    """
-    listed = read_document(path).get("weight_map")
-    known = listed if isinstance(listed, dict) else {}
-    names = known.values()
-    if not names or any(not isinstance(name, str) or os.path.basename(name) != name for name in names):
-        raise CorruptedChunkError(f"{path} names no files beside it in its weight_map. Copy the model again.")
-    if member is None and len(known) == 1:
-        (member,) = known
-    if member not in known:
-        why = "none was named" if member is None else f"{brief(repr(member))} is none of them"
-        raise MemberError(
-            f"{path} lists {counted(len(known), 'tensor')}, and {why}. Name one, member=...: "
-            f"{brief(', '.join(known), 300)}."
-        )
-    return safetensors_file(os.path.join(os.path.dirname(path), known[member]), member)
-
-
 def _check_spans(
     path: str, held: int, dtypes: dict[str, str], shapes: dict[str, tuple[int, ...]], spans: dict[str, tuple[int, ...]]
 ) -> None:
@@ -386,52 +332,6 @@ def _check_spans(
             f"{path} holds {held:,} bytes of tensors, but its header states {end:,}: it was truncated or altered. "
             "Copy it again."
         )
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class CompressedMember(StoredRows):
-    """Rows of a compressed .npz member, which are decoded whole: all of them are one chunk.
-
-    Attributes
-    ----------
-    order : {"C", "F"}
-    """
-
-    order: str
-    format: str = field(default="npz", kw_only=True)
-
-    @property
-    def decoded_rows(self) -> int:
-        """All of them."""
-        return max(1, self.array_shape[0])
-
-    def decoding_bytes(self, columns: int) -> int:
-        """The whole array, whatever part of it is read."""
-        return math.prod(self.array_shape) * self.bits.itemsize
-
-    def row_chunks(self) -> tuple[int, ...]:
-        """Return a single chunk."""
-        return (self.array_shape[0],)
-
-    def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        """Read a block by decoding all rows."""
-        turned = self.order == "F"
-        rows = np.empty(self.array_shape[::-1] if turned else self.array_shape, self.bits)
-        with (
-            decoding(f"{self.path}: {brief(f'{self.member}.npy')} cannot be decoded", errors=BAD_ZIP),
-            open_regular(self.path) as file,
-            zipfile.ZipFile(file) as archive,
-            archive.open(f"{self.member}.npy") as values,
-        ):
-            npy_header(values, self.path)
-            if fill_from(values, rows, STEP_BYTES) < rows.nbytes:
-                raise EOFError("it ended early")
-        rows = (rows.T if turned else rows)[start:stop]
-        return self.numbers(rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)])
-
-    def details(self) -> dict[str, Any]:
-        """Return byte order and layout."""
-        return {"stored": self.stored, "order": self.order, "compressed": True}
 
 
 def torch_file(path: str, member: str | None) -> FlatFile:
@@ -497,91 +397,6 @@ def _named(found: Any, name: str, seen: set[int]) -> Iterator[tuple[str, Any]]:
         seen.add(id(found))  # a small file can hold the same list in many others
         for key, value in found.items() if isinstance(found, dict) else enumerate(found):
             yield from _named(value, f"{name}/{key}".lstrip("/"), seen)
-
-
-def npz_member(path: str, member: str | None) -> Source:
-    """Describe a member of a .npz file: the named one, the only matrix, or the sparse one of ``scipy.sparse``."""
-    with (
-        decoding(f"{path} is not a complete .npz file", errors=BAD_ZIP),
-        open_regular(path) as file,
-        zipfile.ZipFile(file) as archive,
-    ):
-        names = {name.removesuffix(".npy"): name for name in archive.namelist() if name.endswith(".npy")}
-        headers, held = {}, os.fstat(file.fileno()).st_size
-        for short, name in names.items():
-            # Other members may hold objects; only the chosen one must be numbers.
-            if member not in names or short == member:
-                check_place(archive.getinfo(name), held)
-                headers[short] = _header(archive, name, path)
-        shapes = {short: headers[short].shape if short in headers else () for short in names}
-        form = _sparse_format(archive, path, headers)
-        chosen = "" if form and member is None else choose_member(path, member, shapes)
-        sparse = {part: f"{chosen}/{part}".lstrip("/") for part in (*SPARSE_PARTS, "shape")}
-        places = {chosen: chosen} if chosen in headers else sparse
-        there = {part: place for part, place in places.items() if place in headers}
-        found = {part: _stored(path, at, archive.getinfo(names[at]), headers[at]) for part, at in there.items()}
-    if chosen in found:
-        return found[chosen]
-    return SparseGroup.of(path, chosen, {"encoding-type": form}, found.get("shape"), names).rows(found)
-
-
-class _Header(NamedTuple):
-    """What a .npy header says, and how long it is."""
-
-    shape: tuple[int, ...]
-    order: str
-    stored: str
-    nbytes: int
-
-
-def _sparse_format(archive: zipfile.ZipFile, path: str, headers: Mapping[str, _Header]) -> str:
-    """Return the format that ``scipy.sparse.save_npz`` wrote, such as "csr"; empty for a file of other arrays."""
-    if {"format", "shape", "data"} - set(headers) or headers["format"].shape != ():
-        return ""
-    stored = np.dtype(BITS.get(headers["format"].stored, headers["format"].stored))
-    if stored.kind not in "SU" or stored.itemsize > MAX_FORMAT_BYTES:
-        return ""
-    with archive.open("format.npy") as file:
-        value = np.lib.format.read_array(file, allow_pickle=False).item()
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def _stored(path: str, member: str, info: zipfile.ZipInfo, header: _Header) -> Source:
-    shape, order, stored, header_bytes = header
-    try:
-        itemsize = np.dtype(BITS[stored]).itemsize if stored in BITS else check_dtype(stored).itemsize
-    except TypeError as error:
-        raise TypeError(f"{path}: {brief(info.filename)}: {error}") from None
-    try:
-        check_member(info, header_bytes, math.prod(shape) * itemsize)
-    except ValueError as error:
-        raise CorruptedChunkError(f"{path}: {error}: it is damaged or forged. Copy or write it again.") from error
-    if info.compress_type != zipfile.ZIP_STORED:
-        whole, most = math.prod(shape) * itemsize, memory_limit()
-        if whole > most:
-            raise MemoryBudgetError(
-                f"{path}: {brief(repr(member))} is compressed and decoded whole: {format_bytes(whole)}, more "
-                f"than the memory of {format_bytes(most)}. Write it uncompressed, np.savez(path, x=x), or as Zarr."
-            )
-        return CompressedMember(shape, stored, order, path=path, member=member)
-    start = _data_offset(path, info) + header_bytes
-    flat = raw_file(path, start, shape, stored, order, format="npz", member=member)
-    return replace(flat, checked=info.filename)
-
-
-def _header(archive: zipfile.ZipFile, name: str, path: str) -> _Header:
-    with archive.open(name) as file:
-        with decoding(f"{path}: {brief(name)} is not a complete .npy file", "Write it again with np.savez."):
-            shape, fortran, dtype = read_npy_header(file)
-        return _Header(shape, "F" if fortran else "C", _spelled(dtype), file.tell())
-
-
-def _data_offset(path: str, info: zipfile.ZipInfo) -> int:
-    """Return where a member's bytes start: after its local header, whose extra field may differ from the directory."""
-    with open_regular(path) as file:
-        file.seek(info.header_offset)
-        name_length, extra_length = struct.unpack("<26x2H", file.read(30))
-    return int(info.header_offset) + 30 + int(name_length) + int(extra_length)
 
 
 class _Listing(NamedTuple):

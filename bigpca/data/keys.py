@@ -30,7 +30,7 @@ from bigpca.data.labels import ARGUMENTS, label_values, one_each, rows_shown, wi
 from bigpca.data.source import Source
 from bigpca.data.sources import open as open_array
 from bigpca.data.sources import row_source, source_of
-from bigpca.data.tables import TABLE_SUFFIXES, TableRows
+from bigpca.data.tables import PARQUET_SUFFIXES, TableRows
 from bigpca.data.views import carried, records_in, sources_in, taken_from, view_of, was_persisted
 from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at, read_whole
 from bigpca.errors import an, brief, counted, listed
@@ -362,7 +362,7 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
     """Return the keys beside what a path, a source or a Zarr array reads; raises as :func:`stored_keys`."""
     home = home_of(source)
     path = home if isinstance(home, str) else ""
-    table = path.lower().endswith((".npy", ".bed", ".pgen", *TABLE_SUFFIXES)) and (
+    table = path.lower().endswith((".npy", ".bed", *PARQUET_SUFFIXES)) and (
         kind_of(path) != "disk" or os.path.isfile(path)
     )
     if table and not isinstance(source, Source):

@@ -416,9 +416,9 @@ def _parquet_column(path: str, name: str | None, word: str) -> Array:
         if name is None or partition_values(path, file, name) is None:
             name = _choose(file, name, schema.names, "column", word)
             if schema.field(name).type.num_fields:
-                rows = table_rows("parquet", path, name, Wanted())
+                rows = table_rows(path, name, Wanted())
                 return rows.read_block(0, rows.shape[0], (0, rows.shape[1]))
-    return table_column(path, "parquet", name or "")
+    return table_column(path, name or "")
 
 
 def read_zarr(node: zarr.Array[Any] | zarr.Group, name: str | None = None, word: str = "label") -> Array:

@@ -65,7 +65,7 @@ IN_ORDER = (
     "or write the batches with bigpca.FeatureWriter and open the store."
 )
 _UNNAMED = {"numpy": "the array in memory", "scipy": "the sparse rows in memory", "batches": "the batches"}
-SPARSE_PARTS = ("data", "indices", "indptr")  # of a compressed sparse matrix, in AnnData, 10x and scipy.sparse.save_npz
+SPARSE_PARTS = ("data", "indices", "indptr")  # of a compressed sparse matrix, in AnnData and 10x
 SENT_MARKS = 4096  # of objects, 32 KiB in each task
 MAX_LISTED = 20  # arrays of a file, in messages
 
@@ -190,8 +190,8 @@ class Source(ABC):
     member : str
         Name of the array in the file or group; may be empty.
     format : str
-        "zarr", "npy", "npz", "npy-folder", "hdf5", "netcdf", "parquet", "safetensors", "torch", "bed", "pgen", "raw",
-        "numpy", "scipy" or "batches".
+        "zarr", "npy", "npy-folder", "hdf5", "netcdf", "parquet", "safetensors", "torch", "bed", "raw", "numpy", "scipy"
+        or "batches".
     limits : ValidRange or None
         Which stored numbers are not values, if some are not.
     looks : Looks, ObjectLooks or None
@@ -290,11 +290,6 @@ class Source(ABC):
     def requests(self) -> tuple[int, int]:
         """Requests to an object store for one read of all rows, and the most bytes in flight; (0, 0) elsewhere."""
         return 0, 0
-
-    @property
-    def parsed(self) -> bool:
-        """Whether each read parses text, which takes longer than reading numbers."""
-        return False
 
     @property
     def attributes(self) -> Mapping[str, Any]:

@@ -81,7 +81,7 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
         return file_source(os.fspath(source), member, missing_chunks, wanted)
     if wanted is not None and wanted.keys is not None:
         raise ValueError(
-            f"keys = {wanted.keys!r} names a column of a CSV, Parquet or Arrow file, but the source is "
+            f"keys = {wanted.keys!r} names a column of Parquet, but the source is "
             f"{containers.type_names(source)[0].removeprefix('builtins.')}. For a frame, pass "
             f"X.set_index({wanted.keys!r}); for other rows, store keys: bigpca.ingest(X, out, keys=...)."
         )
@@ -91,10 +91,6 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
         return _described(ObjectStore(source).openable(), member, missing_chunks, wanted)
     if containers.is_zarr_store(source):
         return store_source(source, member, missing_chunks)
-    if containers.is_dataset(source):
-        from bigpca.data.files import dataset_source  # all formats of files, as above
-
-        return dataset_source(source, member)
     if containers.is_zarr_group(source) or containers.is_zarr_array(source):
         return node_source(source, member, missing_chunks)
     if isinstance(source, ZarrReader):
@@ -180,14 +176,13 @@ def open(
     ----------
     source : str, path, zarr.Array, zarr.Group, dask array or DataFrame, xarray.DataArray, AnnData, h5py.Dataset, array
         or CSR
-        A path is a Zarr store (v2, v3; array or group; also in a .zip file), a .npy, .npz, .h5, .nc, .parquet, .arrow,
-        .csv, .tsv, .pt or .safetensors file, a folder or glob of shards (.npy, .pt or .safetensors, read in natural
-        order) or of tables (Parquet, also in partitions; CSV; Arrow, as Hugging Face's ``save_to_disk`` writes); a list
-        of paths is read as shards in its order. Zarr stores and ``datasets.Dataset`` are opened too. Rows of
-        tables are the columns of numbers, or a column of equally long lists. netCDF has the grid that xarray finds.
+        A path is a Zarr store (v2, v3; array or group), a .npy, .h5, .nc, .parquet, .bed, .pt or .safetensors file, a
+        folder or glob of shards (.npy, .pt or .safetensors, read in natural order) or of Parquet, also in partitions; a
+        list of paths is read as shards in its order. Zarr stores are opened too. Rows of tables are the columns of
+        numbers, or a column of equally long lists. netCDF has the grid that xarray finds.
         Feature maps (n, c, h, w) become (n, c*h*w). Masked entries become NaN. Sparse rows (SciPy's CSR, arrays of
-        ``sparse``, Dask arrays of either in chunks of whole rows; CSR in a Zarr or HDF5 group, as AnnData writes it, or
-        in a .npz file of ``scipy.sparse.save_npz``) stay sparse.
+        ``sparse``, Dask arrays of either in chunks of whole rows; CSR in a Zarr or HDF5 group, as AnnData writes it)
+        stay sparse.
     member : str, optional
         The array of a group or file, or the column of lists; required if more than one has two dimensions. For AnnData,
         in memory or in a file: "X" (the default), "layers/NAME" or "obsm/NAME". Columns have the names of the
@@ -210,7 +205,7 @@ def open(
         Which columns are kept, in this order. Names also say which columns of a table are features: the others may
         then hold text.
     keys : str, optional
-        The column of a table in files (CSV, Parquet, Arrow) that names the rows, and is not a feature. By default an
+        The column of Parquet that names the rows, and is not a feature. By default an
         index that pandas wrote, if it has a name or holds strings. Labels, weights and scores are joined by it.
     missing_value : number, list of numbers, array, mapping or Series, optional
         The code of missing values, such as -1 in genotypes, or a list of codes. An array has one code for each stored

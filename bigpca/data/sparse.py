@@ -28,7 +28,6 @@ CHECKED = 1 << 22  # indices that are checked at a time
 WINDOW_ROWS = 2**18  # of indptr that are decoded at a time: 2 MiB
 WINDOWS_HELD = 8  # in a process: AnnData writes indptr as one chunk, which each read would decode again
 MAX_SHAPE = 8  # numbers of an array "shape" that are read: a damaged one may be of any size
-BY_SCIPY = "scipy.sparse.save_npz('rows.npz', scipy.sparse.load_npz({!r}).tocsr())"
 
 
 def is_csr(X: Any) -> bool:
@@ -68,8 +67,8 @@ def as_csr(X: Any) -> Any:
     if needed > free:
         raise MemoryBudgetError(
             f"rows are read from CSR, and a copy of this {type(X).__name__} of shape {X.shape} in that form takes "
-            f"{format_bytes(needed)}, but {format_bytes(free)} are free. Write it once as CSR, such as "
-            "scipy.sparse.save_npz(path, X.tocsr()) where memory suffices, and pass the path."
+            f"{format_bytes(needed)}, but {format_bytes(free)} are free. Write it once as CSR where memory suffices, "
+            "anndata.AnnData(X.tocsr()).write_zarr(path), and pass the path."
         )
     return X.tocsr()
 
@@ -557,7 +556,7 @@ class SparseGroup:
             raise ValueError(
                 f"{self.label} has the arrays of a sparse matrix, but its shape is "
                 f"{'not stated' if self.shape is None else brief(self.shape)}; two sizes were "
-                'expected, as an attribute "shape". Write it again with AnnData, or with scipy.sparse.save_npz.'
+                'expected, as an attribute "shape". Write it again with AnnData.'
             )
         n, d = self.shape[::-1] if self.by_columns else self.shape
         if not self.form and starts == d + 1 != n + 1:
@@ -576,7 +575,7 @@ class SparseGroup:
     def _reject_format(self) -> None:
         form = self.form or "csc"
         why = "in compressed columns (csc), where no row can be read without reading all" if form == "csc" else ""
-        convert = BY_SCIPY.format(self.path) if self.path.endswith(".npz") else _by_anndata(self.path, self.name)
+        convert = _by_anndata(self.path, self.name)
         raise TypeError(
             f"{self.label} is a sparse matrix of shape {brief(self.shape)} {why or f'in the format {brief(form)}'}; "
             f"compressed rows (csr) were expected. Write it again by row: {convert}."

@@ -16,7 +16,6 @@ import os
 import pickle
 import re
 import threading
-import zipfile
 import zlib
 from collections.abc import Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
@@ -38,10 +37,8 @@ from bigpca.storage.files import (
     ABSENT,
     DOCUMENTS,
     MARKERS,
-    MAX_DOCUMENT_BYTES,
     address_of,
     change_of,
-    check_place,
     disk_path,
     is_there,
     kind_of,
@@ -877,47 +874,6 @@ def store_source(store: Any, member: str | None, missing_chunks: str, folder: st
     with without_credentials(address_of(store)):
         node = zarr.open(store, path=folder, mode="r")
     return node_source(node, member, missing_chunks)
-
-
-def zip_source(path: str, member: str | None, missing_chunks: str) -> Source:
-    """Return the rows of a Zarr array or group in a ``.zip`` file, at its root or in the only folder there.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it holds no Zarr store.
-    CorruptedChunkError
-        If it is damaged, or declares an entry larger than a chunk can be.
-    """
-    from zarr.storage import ZipStore
-
-    broken = decoding(f"{path} is not a complete zip file", errors=(zipfile.BadZipFile, EOFError))
-    with broken, open_regular(path) as file, zipfile.ZipFile(file) as archive:
-        held = os.fstat(file.fileno()).st_size
-        infos = {info.filename: info for info in archive.infolist()}
-        for info in infos.values():
-            check_place(info, held)
-    roots = [name for name in infos if os.path.basename(name) in MARKERS]
-    if not roots:
-        shown = ", ".join(map(brief, list(infos)[:5])) or "nothing"
-        raise FileNotFoundError(
-            f"{path} holds {shown}; a Zarr store was expected in a .zip file. Unpack it, and open the folder."
-        )
-    large = [info for name, info in infos.items() if name in roots and info.file_size > MAX_DOCUMENT_BYTES]
-    found, root = None, os.path.dirname(min(roots, key=len))
-    if not large:
-        found = store_source(ZipStore(path, mode="r", read_only=True), member, missing_chunks, root)
-    if isinstance(found, ZarrRows):
-        files = found.reader.files()
-        start = f"{files.array.path}/" if files.array.path else ""
-        inside = [info for name, info in infos.items() if name.startswith(start) and name not in roots]
-        large = [info for info in inside if not files.may_hold(info.file_size)]
-    if large or found is None:
-        raise CorruptedChunkError(
-            f"{path}: {brief(large[0].filename)} would be {large[0].file_size:,} bytes, more than it may hold: it is "
-            "damaged or forged. Copy or write it again."
-        )
-    return found
 
 
 def _without_members(path: str, member: str) -> MemberError:

@@ -32,12 +32,13 @@ if TYPE_CHECKING:
     import zarr
 
 
-# Decoders that only convert bytes to numbers. Excluded: pickle, json2, msgpack2, vlen-*, categorize.
+# Decoders that only convert bytes to numbers. Excluded: pickle, json2, msgpack2, vlen-*, categorize, and filters that
+# compute with numbers (bitround leaves them as they are when they are read).
 ALLOWED_CODECS = {
-    *("bytes", "endian", "transpose", "sharding_indexed"),
+    *("bytes", "endian", "sharding_indexed"),
     *("blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "pcodec", "zfpy"),
     *("crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3"),
-    *("shuffle", "bitround", "delta", "quantize", "fixedscaleoffset", "packbits", "astype"),
+    *("shuffle", "bitround"),
 }
 # Decoders whose output can be far larger than their input: at most one is allowed, and its output size is checked.
 COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "pcodec", "zfpy"}
@@ -51,9 +52,7 @@ ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
 # A compressed chunk is untrusted: a few kilobytes can decode to gigabytes. Blosc, zstd and LZ4 state the size in their
 # header, and other formats are decoded as streams, up to the limit.
 HEAD_BYTES = 32  # of a stored chunk, which hold the header of its format
-SPARE_BYTES = 64  # checksums of filters that lie inside the compressed bytes
-FILTERS = {"bitround", "delta", "fixedscaleoffset", "quantize", "packbits", "astype"}  # most of them change the dtype
-MAX_WIDENING = 16  # times: how much larger than its values a decoded chunk may be before such filters
+SPARE_BYTES = 64  # checksums that lie inside the compressed bytes
 ABSENT = 2**64 - 1  # in a shard's index
 STREAMS: dict[str, Callable[..., Any]] = {
     "gzip": gzip.open,
@@ -135,7 +134,7 @@ def has_checksum(document: Mapping[str, Any]) -> bool:
 
 def is_uncompressed(document: Mapping[str, Any]) -> bool:
     """Whether a stored chunk is exactly as large as its values."""
-    return {short_name(name) for name, _ in codecs_of(document)} <= {"bytes", "endian", "transpose", "shuffle"}
+    return {short_name(name) for name, _ in codecs_of(document)} <= {"bytes", "endian", "bitround", "shuffle"}
 
 
 def check_document(document: Mapping[str, Any], label: str) -> None:
@@ -146,8 +145,8 @@ def check_document(document: Mapping[str, Any], label: str) -> None:
     TypeError
         For a dtype that PCA cannot use.
     ValueError
-        For a codec or filter that could do more than decode numbers (``pickle``), for nested compressors or shards, and
-        for chunks that extend far beyond the array.
+        For a codec or filter that could do more than decode numbers (``pickle``) or computes with them, for chunks
+        stored by columns, nested compressors or shards, and chunks that extend far beyond the array.
     """
     stored = document["dtype"] if document.get("zarr_format") == 2 else document.get("data_type")
     itemsize = check_stored_dtype(stored, label).itemsize
@@ -158,15 +157,16 @@ def check_document(document: Mapping[str, Any], label: str) -> None:
 def check_codecs(document: Mapping[str, Any], label: str) -> None:
     """Reject codecs that are not on the list, and chains whose decoded size cannot be known."""
     names = [short_name(name) for name, _ in codecs_of(document)]
+    remedy = "If you trust the store, let Zarr decode it, once: dask.array.from_zarr(path).to_zarr('rows.zarr')."
     unknown = [
         name
         for name, options in codecs_of(document)
         if short_name(name) not in ALLOWED_CODECS or (short_name(name) == "lzma" and options.get("format") == 3)
     ]
-    if unknown:
+    if unknown or document.get("order") == "F":
         raise ValueError(
-            f"{label} uses the codec or filter {brief(repr(unknown[0]))}, which is not one of the decoders allowed "
-            f"for untrusted input; no chunk was read. If you trust the store, decode it by Zarr and rewrite it."
+            f"{label} uses the codec or filter {brief(repr(unknown[0] if unknown else 'order F'))}, which is not one "
+            f"of the decoders allowed for untrusted input; no chunk was read. {remedy}"
         )
     chained = [name for name in names if name in COMPRESSORS]
     outer = document.get("codecs") or ()
@@ -174,13 +174,8 @@ def check_codecs(document: Mapping[str, Any], label: str) -> None:
         raise ValueError(
             f"{label} uses {brief(', '.join(chained)) if len(chained) > 1 else 'shards'} inside one another, or shards "
             "inside another codec, so that the size of a decoded chunk is not known before it is decoded; one "
-            "compressor, in one layer of shards, was expected. If you trust the store, decode it with Zarr and rewrite "
-            "it."
+            f"compressor, in one layer of shards, was expected. {remedy}"
         )
-    for _, options in codecs_of(document):
-        for key in ("dtype", "astype", "encode_dtype", "decode_dtype"):
-            if options.get(key) is not None:  # of filters
-                check_stored_dtype(options[key], label)
 
 
 def check_grid(document: Mapping[str, Any], label: str, itemsize: int) -> None:
@@ -299,10 +294,8 @@ class Decoder:
         What chunks hold that a shard does not have.
     limit : int
         Largest accepted size of a decoded chunk.
-    filters : tuple of (name, options, shape)
-        What numbers were changed by, with the shape of a chunk before.
     stored : numpy.dtype
-        Of the numbers after that.
+        Of the numbers, in their byte order.
     codecs : tuple of (name, options)
         What their bytes were changed by.
     per_shard : tuple of int
@@ -315,7 +308,6 @@ class Decoder:
     chunk_shape: tuple[int, ...]
     fill: Any
     limit: int
-    filters: tuple[tuple[str, Mapping[str, Any], tuple[int, ...]], ...]
     stored: np.dtype[Any]
     codecs: tuple[tuple[str, Mapping[str, Any]], ...]
     per_shard: tuple[int, ...] = ()
@@ -326,24 +318,14 @@ class Decoder:
     def of(cls, array: zarr.Array[Any], document: Mapping[str, Any]) -> Decoder:
         """Read the metadata of an array whose codecs are allowed."""
         codecs = [(short_name(name), options) for name, options in codecs_of(document)]
-        shape, stored = array.chunks or (1,), array.dtype
-        if document.get("order") == "F":  # of Zarr v2
-            codecs.insert(0, ("transpose", {"order": range(len(shape))[::-1]}))
-        limit = math.prod(shape) * stored.itemsize * (MAX_WIDENING if FILTERS & {*dict(codecs)} else 1) + SPARE_BYTES
-        shard, filters, after = dict(codecs).get("sharding_indexed"), [], []
+        limit = math.prod(array.chunks or (1,)) * array.dtype.itemsize + SPARE_BYTES
+        shard, stored, after = dict(codecs).get("sharding_indexed"), array.dtype, []
         for name, options in codecs:
-            if name == "transpose":
-                filters.append((name, options, shape))
-                shape = tuple(shape[i] for i in options["order"])
-            elif name in FILTERS:
-                filters.append((name, options, shape))
-                stored = np.dtype(options.get("encode_dtype") or options.get("astype") or stored)
-                stored, shape = (np.dtype("u1"), (-1,)) if name == "packbits" else (stored, shape)
-            elif name in ("bytes", "endian"):
+            if name in ("bytes", "endian"):
                 stored = stored.newbyteorder(">" if options.get("endian") == "big" else "<")
-            elif name != "sharding_indexed":
+            elif name not in ("sharding_indexed", "bitround"):
                 after.append((name, options))
-        found = cls(array.dtype, array.chunks or (1,), array.fill_value, limit, tuple(filters), stored, tuple(after))
+        found = cls(array.dtype, array.chunks or (1,), array.fill_value, limit, stored, tuple(after))
         if shard is None:
             return found
         index = [codec if isinstance(codec, str) else codec["name"] for codec in shard.get("index_codecs") or ()]
@@ -360,9 +342,8 @@ class Decoder:
     @property
     def beside_bytes(self) -> int:
         """Bytes that decoding a chunk takes beside the result and a copy: what is read, and what each step makes."""
-        steps = len(self.codecs) + 2 * len(self.filters)
-        made = bool(self.codecs) + (steps > 1) * steps
-        return made * math.prod(self.chunk_shape) * max(self.dtype.itemsize, self.stored.itemsize)
+        steps = len(self.codecs)
+        return (bool(steps) + (steps > 1) * steps) * math.prod(self.chunk_shape) * self.dtype.itemsize
 
     def decode(self, file: Any, size: int, out: NDArray[Any], own: Sequence[slice]) -> None:
         """Fill ``out`` with a part of an open object of ``size`` bytes.
@@ -384,7 +365,7 @@ class Decoder:
 
     def _fill(self, file: Any, offset: int, nbytes: int, out: NDArray[Any], own: Slices) -> None:
         """Fill ``out`` with a part of one chunk, which is decoded there if it is whole rows of the chunk."""
-        encoded, rows = self.codecs or self.filters or self.stored != out.dtype, own[0]
+        encoded, rows = self.codecs or self.stored != out.dtype, own[0]
         if encoded:
             rows = slice(0, self.chunk_shape[0])
         shape = (rows.stop - rows.start, *self.chunk_shape[1:])
@@ -402,21 +383,11 @@ class Decoder:
 
     def _undo(self, data: Any, block: NDArray[Any]) -> None:
         """Decode a whole chunk."""
-        into = block if len(self.codecs) == 1 and not self.filters and self.stored == block.dtype else None
+        into = block if len(self.codecs) == 1 and self.stored == block.dtype else None
         for name, options in reversed(self.codecs):
             data = undone(name, options, data, self.limit, into)
-        if data is into:
-            return
-        values: NDArray[Any] = np.frombuffer(data, self.stored)
-        if self.filters:
-            values = values.astype(self.stored.newbyteorder("="), copy=False)
-        for name, options, shape in reversed(self.filters):
-            if name == "transpose":
-                order = list(options["order"])
-                values = values.reshape([shape[i] for i in order]).transpose(np.argsort(order))
-            else:
-                values = import_module("numcodecs").get_codec({"id": name, **options}).decode(values).reshape(shape)
-        block[...] = values.reshape(block.shape)
+        if data is not into:
+            block[...] = np.frombuffer(data, self.stored).reshape(block.shape)
 
     @property
     def index_bytes(self) -> int:

@@ -251,7 +251,6 @@ def check_paired(sides: Sequence[Rows], names: Sequence[str]) -> None:
     """
     # All formats of labels, which other fits do not need.
     from bigpca.data.keys import keys_listed, keys_of_rows, label_places
-    from bigpca.data.label_files import fewer
 
     counts = [side.origin.shape[0] for side in sides]
     if np.isnan(counts).any():
@@ -262,7 +261,6 @@ def check_paired(sides: Sequence[Rows], names: Sequence[str]) -> None:
             raise ValueError(
                 f"{names[0]} has {n:,} rows, and {name} {count:,}: row i of {name} belongs to row i of "
                 f"{names[0]}. Give one row of {name} for each row of {names[0]}, in the same order."
-                f"{fewer(side.origin.label, count, n)}{fewer(sides[0].origin.label, n, count)}"
             )
         if side.origin.arrays is None:  # an array
             continue

@@ -9,7 +9,6 @@ from typing import Any
 import h5py
 import numpy as np
 import pyarrow as pa
-import pyarrow.feather as feather
 import pyarrow.parquet as pq
 import zarr
 
@@ -38,12 +37,6 @@ def save_zarr_sharded(folder: Path, x: np.ndarray) -> Any:
     return save_zarr(folder, x, chunks=(2, D), shards=(8, D))
 
 
-def save_zarr_zip(folder: Path, x: np.ndarray) -> Any:
-    with zarr.storage.ZipStore(folder / "x.zip", mode="w") as store:
-        zarr.create_array(store, name="deep/x.zarr", data=x, chunks=(5, D))
-    return folder / "x.zip"
-
-
 def open_zarr(folder: Path, x: np.ndarray) -> Any:
     return zarr.open_array(save_zarr(folder, x))
 
@@ -65,20 +58,6 @@ def save_npy_fortran(folder: Path, x: np.ndarray) -> Any:
 
 def save_npy_swapped(folder: Path, x: np.ndarray) -> Any:
     return save_npy(folder, x.astype(x.dtype.newbyteorder(">")))
-
-
-def save_npz(folder: Path, x: np.ndarray) -> Any:
-    np.savez(folder / "x.npz", features=x, labels=np.arange(len(x)))
-    return folder / "x.npz"
-
-
-def save_npz_compressed(folder: Path, x: np.ndarray) -> Any:
-    np.savez_compressed(folder / "x.npz", x=x)
-    return folder / "x.npz"
-
-
-def save_npz_compressed_fortran(folder: Path, x: np.ndarray) -> Any:
-    return save_npz_compressed(folder, np.asfortranarray(x))
 
 
 def save_shards(folder: Path, x: np.ndarray) -> Any:
@@ -168,38 +147,16 @@ def save_parquet_of_pandas(folder: Path, x: np.ndarray) -> Any:
     return folder / "x.parquet"
 
 
-def save_arrow_file(folder: Path, x: np.ndarray) -> Any:
-    columns = {f"f{j}": column for j, column in enumerate(x.T)}
-    feather.write_feather(pa.table(columns), folder / "x.feather", chunksize=10)
-    return folder / "x.feather"
-
-
-def save_arrow_folder(folder: Path, x: np.ndarray) -> Any:
-    """What ``Dataset.save_to_disk`` of Hugging Face writes, beside whose files others may be cached."""
-    schema = pa.schema({"id": pa.string(), "embedding": pa.list_(pa.from_numpy_dtype(x.dtype))})
-    names = [f"data-0000{i}-of-00002.arrow" for i in range(2)]
-    for name, rows in zip((*names, "cache-1.arrow"), np.array_split(x, [20, len(x)]), strict=True):
-        with pa.OSFile(str(folder / name), "wb") as file, pa.ipc.new_stream(file, schema) as writer:
-            for part in np.array_split(rows, 3):
-                writer.write_batch(pa.record_batch([[str(one) for one in part[:, 0]], list(part)], schema=schema))
-    (folder / "state.json").write_text(json.dumps({"_data_files": [{"filename": name} for name in names]}))
-    return folder
-
-
 SAVERS: list[Callable[[Path, np.ndarray], Any]] = [
     save_zarr,
     save_zarr_columns,
     save_zarr_v2,
     save_zarr_sharded,
-    save_zarr_zip,
     open_zarr,
     open_zarr_in_memory,
     save_npy,
     save_npy_fortran,
     save_npy_swapped,
-    save_npz,
-    save_npz_compressed,
-    save_npz_compressed_fortran,
     save_shards,
     save_glob,
     save_hdf5,
@@ -213,7 +170,5 @@ SAVERS: list[Callable[[Path, np.ndarray], Any]] = [
     save_parquet_table,
     save_parquet_partitions,
     save_parquet_of_pandas,
-    save_arrow_file,
-    save_arrow_folder,
 ]
-FLATTENING = [save_zarr, save_zarr_v2, save_npy, save_npy_fortran, save_npz_compressed, save_shards, save_hdf5_chunked]
+FLATTENING = [save_zarr, save_zarr_v2, save_npy, save_npy_fortran, save_shards, save_hdf5_chunked]

@@ -110,17 +110,7 @@ def to_tenx(folder: Path, X: Any) -> Any:
     return folder / "tenx.h5"
 
 
-def to_npz(folder: Path, X: Any) -> Any:
-    sp.save_npz(folder / "x.npz", X, compressed=False)
-    return folder / "x.npz"
-
-
-def to_npz_compressed(folder: Path, X: Any) -> Any:
-    sp.save_npz(folder / "x.npz", sp.csr_array(X))
-    return folder / "x.npz"
-
-
 SPARSE_SAVERS: list[Saver] = [
     to_zarr, to_zarr_v2, to_zarr_sharded, to_zarr_plain, to_layer, to_zarr_group, to_zarr_in_memory, to_h5ad,
-    to_h5ad_chunked, to_old_h5ad, to_tenx, to_npz, to_npz_compressed,
+    to_h5ad_chunked, to_old_h5ad, to_tenx,
 ]  # fmt: skip

@@ -78,7 +78,7 @@ CONTAINERS: dict[str, Callable[[Path, Array], Any]] = {
     **{
         one.__name__: one
         for one in (savers.save_zarr, savers.save_zarr_v2, savers.open_zarr, savers.save_npy, savers.save_npy_fortran,
-                    savers.save_npz_compressed, savers.save_shards, savers.save_hdf5)
+                    savers.save_shards, savers.save_hdf5)
     },
     "memory": lambda folder, x: x,
     "feature writer": lambda folder, x: _written(folder, x),

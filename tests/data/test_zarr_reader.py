@@ -14,7 +14,7 @@ import pytest
 import zarr
 from numcodecs import GZip, get_codec
 from obstore.store import MemoryStore
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCodec
 
 import bigpca as bp
 import bigpca.data.sources as sources
@@ -35,7 +35,6 @@ def store(folder: Path, x: np.ndarray = X, name: str = "x.zarr", **options: Any)
 LAYOUTS: list[dict[str, Any]] = [
     {},
     {"zarr_format": 2},
-    {"zarr_format": 2, "order": "F"},
     {"zarr_format": 2, "compressors": GZip()},
     {"shards": (8, 12)},
     {"compressors": None},
@@ -60,29 +59,17 @@ INDICES: list[Any] = [
 
 CODECS: dict[str, tuple[str, list[dict[str, Any]], list[dict[str, Any]]]] = {  # dtype, filters, of bytes
     "adler32": ("<f4", [], [{"id": "adler32"}]),
-    "astype": ("<f4", [{"id": "astype", "encode_dtype": "<f2", "decode_dtype": "<f4"}], []),
     "bitround": ("<f4", [{"id": "bitround", "keepbits": 5}], []),
     "blosc": ("<f4", [], [{"id": "blosc"}]),
     "bz2": ("<f4", [], [{"id": "bz2"}]),
     "crc32": ("<f4", [], [{"id": "crc32"}, {"id": "lz4"}, {"id": "crc32", "location": "end"}]),
     "crc32c": ("<f4", [], [{"id": "crc32c"}]),
-    "delta": ("<i4", [{"id": "delta", "dtype": "<i4", "astype": "<i2"}], [{"id": "zstd"}]),
-    "fixedscaleoffset": (
-        "<f4", [{"id": "fixedscaleoffset", "dtype": "<f4", "astype": "<i2", "scale": 100, "offset": 1}], []
-    ),
     "fletcher32": ("<f4", [], [{"id": "fletcher32"}]),
     "gzip": ("<f8", [], [{"id": "gzip"}]),
     "jenkins_lookup3": ("<f4", [], [{"id": "jenkins_lookup3", "initval": 3}]),
     "lz4": ("<f4", [], [{"id": "lz4"}]),
     "lzma": ("<f4", [], [{"id": "lzma"}]),
-    "packbits": ("|b1", [{"id": "packbits"}], []),
-    "quantize": ("<f4", [{"id": "quantize", "digits": 2, "dtype": "<f4"}], []),
     "shuffle": ("<f4", [], [{"id": "shuffle", "elementsize": 4}, {"id": "zlib"}]),
-    "two filters": (
-        "<f4",
-        [{"id": "bitround", "keepbits": 3}, {"id": "astype", "encode_dtype": "<f2", "decode_dtype": "<f4"}],
-        [],
-    ),
     "zlib": ("<f4", [], [{"id": "zlib"}]),
     "zstd": ("<f4", [], [{"id": "zstd"}]),
 }  # fmt: skip
@@ -97,9 +84,7 @@ def of_version_3(codec: dict[str, Any]) -> dict[str, Any]:
     ("name", "version"),
     [
         *((name, version) for name in CODECS for version in ("v2", "v3")),
-        *(("zlib", version) for version in ("v2 F", "shards", "big-endian")),
-        *((name, "transposed") for name, (_, filters, _) in CODECS.items() if filters),
-        *((name, "transposed after") for name in ("astype", "bitround", "two filters")),  # of others Zarr writes none
+        *(("zlib", version) for version in ("shards", "big-endian")),
     ],
 )
 def test_every_codec_is_undone_as_zarr_does(name: str, version: str, tmp_path: Path) -> None:
@@ -107,11 +92,9 @@ def test_every_codec_is_undone_as_zarr_does(name: str, version: str, tmp_path: P
     x = (50 * X).astype(dtype)
     if version.startswith("v2"):
         made: dict[str, Any] = {"filters": [*map(get_codec, [*filters, *after[:-1]])], "zarr_format": 2}
-        made |= {"compressors": get_codec(after[-1]) if after else None, "order": "F" if "F" in version else "C"}
+        made["compressors"] = get_codec(after[-1]) if after else None
     else:
         made = {"filters": [*map(of_version_3, filters)], "compressors": [*map(of_version_3, after)]}
-        if "transposed" in version:
-            made["filters"].insert(len(filters) * ("after" in version), TransposeCodec(order=(1, 0)))
         made |= {"shards": (8, 12)} if version == "shards" else {}
         made |= {"serializer": BytesCodec(endian="big")} if version == "big-endian" else {}
     path = store(tmp_path, x, **made)

@@ -142,16 +142,7 @@ RIGHT: dict[str, Door] = {
     "pyarrow.FixedSizeListArray": Door(lambda p, X: _listed(p, X)["e"].combine_chunks()),
     "pyarrow.Table with one column of lists": Door(lambda p, X: _listed(p, X)),
     "pyarrow.ListArray of lists": Door(lambda p, X: pytest.importorskip("pyarrow").array(X.reshape(-1, 3, 2).tolist())),
-    "path of CSV": Door(lambda p, X: _csv(p / "x.csv", X, ",", "a,b,c,d,e,f")),
-    "path of TSV without names": Door(lambda p, X: _csv(p / "x.tsv", X, "\t")),
     "path of netCDF": Door(lambda p, X: _labelled(X).to_netcdf(p / "x.nc", engine="netcdf4") or p / "x.nc"),
-    "datasets.Dataset": Door(
-        lambda p, X: (
-            pytest.importorskip("datasets", reason="Hugging Face's datasets is not installed")
-            .Dataset.from_dict({"e": X[::-1].tolist(), "id": range(60)})
-            .select(range(59, -1, -1))
-        )
-    ),
     "SciPy CSR matrix": Door(lambda p, X: sp.csr_matrix(X)),
     "SciPy CSR array, reversed and doubled indices": Door(lambda p, X: _untidy(X)),
     "SciPy COO array": Door(lambda p, X: sp.coo_array(X)),
@@ -207,13 +198,6 @@ def _untidy(X: NDArray[Any]) -> Any:
     untidy.indices = np.concatenate([np.tile(columns, n), rest.astype("i8")])
     untidy.indptr = np.arange(0, 2 * n * d + 1, 2 * d)
     return untidy
-
-
-def _csv(path: Path, X: NDArray[Any], delimiter: str, names: str = "") -> Path:
-    np.savetxt(path, X, "%.17g", delimiter, header=names, comments="")
-    if not names:
-        path.write_text(path.read_text().removeprefix("\n"))
-    return path
 
 
 def _npy(path: Path, X: NDArray[Any]) -> Path:
@@ -448,7 +432,10 @@ REJECTED: dict[str, Door] = {
         r"is on a GPU.* X\.copy_to_host\(\)",
     ),
     "datasets.Column": Door(
-        lambda p, X: named("datasets.arrow_dataset", "Column"), r"X is datasets.Column.* bigpca\.open\(dataset, member="
+        lambda p, X: named("datasets.arrow_dataset", "Column"), r"X is datasets.Column.* dataset\.to_parquet\("
+    ),
+    "datasets.Dataset": Door(
+        lambda p, X: named("datasets.arrow_dataset", "Dataset"), r"with_format\('numpy'\)\['features'\], .*to_parquet"
     ),
     "pandas.MultiIndex": Door(
         lambda p, X: pytest.importorskip("pandas").MultiIndex.from_arrays(X.T.tolist()),

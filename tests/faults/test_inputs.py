@@ -25,7 +25,7 @@ from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.engine.events import DoneEvent, Event, PassEvent
 from bigpca.storage import files
 from tests.data import savers
-from tests.data.sparse_savers import to_h5ad, to_npz_compressed, to_zarr
+from tests.data.sparse_savers import to_h5ad, to_zarr
 from tests.passes.kit import bits, moments_of, normal, write_store
 
 N, D = 500, 24
@@ -209,7 +209,7 @@ READ_APART = [  # each by another function
     savers.save_zarr, savers.save_zarr_columns, savers.save_zarr_sharded, savers.save_npy, savers.save_npy_fortran,
     savers.save_hdf5_chunked, to_zarr, to_h5ad,
 ]  # fmt: skip
-BY_LIBRARIES = [savers.save_npz_compressed, savers.save_parquet, savers.save_arrow_file, to_npz_compressed]
+BY_LIBRARIES = [savers.save_parquet]
 
 
 @pytest.mark.parametrize("how", HOW)

@@ -12,14 +12,12 @@ from typing import Any
 import h5py
 import numpy as np
 import pyarrow as pa
-import pyarrow.csv as pa_csv
-import pyarrow.feather as feather
 import pyarrow.parquet as parquet
 import pytest
 import scipy.sparse as sp
 import zarr
 from distributed import Client
-from zarr.codecs import BloscCodec, GzipCodec, TransposeCodec
+from zarr.codecs import BloscCodec, GzipCodec
 
 import bigpca as bp
 from tests.data.sparse_savers import write_parts
@@ -37,7 +35,6 @@ SHAPES = {
     "long": (260, 8_000),
     "whole": (32_768, 200),
     "tallest": (40_000, 500),
-    "text.csv": (40_000, 100),
     "groups.parquet": (40_000, 100),
 }
 LAYOUTS: dict[str, Callable[[Path, Any], Any]] = {  # rows of 128 columns, which compress little
@@ -48,20 +45,14 @@ LAYOUTS: dict[str, Callable[[Path, Any], Any]] = {  # rows of 128 columns, which
     "columns-in-shards.zarr": lambda path, x: save_zarr(path, x, (1024, 32), shards=(8192, 128)),
     "blosc.zarr": lambda path, x: save_zarr(path, x, (1024, 128), shards=(8192, 128), compressors=BloscCodec()),
     "gzip.zarr": lambda path, x: save_zarr(path, x, (4096, 128), compressors=GzipCodec(level=1)),
-    "transposed.zarr": lambda path, x: save_zarr(path, x, (4096, 128), filters=[TransposeCodec(order=(1, 0))]),
-    "shards-transposed.zarr": lambda path, x: save_zarr(
-        path, x, (512, 128), shards=(8192, 128), filters=[TransposeCodec(order=(1, 0))]
-    ),
     "bytes.zarr": lambda path, x: save_zarr(path, (20 * x).astype("u1"), (8192, 128)),
     "halves.zarr": lambda path, x: save_zarr(path, x.astype("f2"), (8192, 128)),
     "rows.npy": np.save,
-    "compressed.npz": lambda path, x: np.savez_compressed(path, x=x),
     "rows.h5": lambda path, x: save_hdf5(path, x, chunks=(1024, 128)),
     "gzip.h5": lambda path, x: save_hdf5(path, x, chunks=(1024, 128), compression="gzip", compression_opts=1),
     "columns.h5": lambda path, x: save_hdf5(path, x, chunks=(8192, 16), compression="lzf"),
     "lists.parquet": lambda path, x: parquet.write_table(lists(x), path, row_group_size=8192),
     "one-group.parquet": lambda path, x: parquet.write_table(lists(x), path),
-    "batches.feather": lambda path, x: feather.write_feather(lists(x), path, chunksize=8192),
 }
 
 
@@ -84,7 +75,6 @@ LIMIT: dict[str, Any] = {"memory_limit": "8 GiB"}
 CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     "covariance": ("tall", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "covariance of many rows": ("tallest", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
-    "text": ("text.csv", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "row groups": ("groups.parquet", lambda: bp.PCA(8, solver="covariance", **LIMIT)),
     "groups": ("tall", lambda: bp.PCA(8, **LIMIT)),
     "folds": ("tall", lambda: bp.PCA("cross-validated", **LIMIT)),
@@ -307,13 +297,10 @@ def stores(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for name, (n, d) in SHAPES.items():
         if name == "sparse":
             continue
-        if name.endswith((".csv", ".parquet")):
+        if name.endswith(".parquet"):
             values = np.random.default_rng(1).standard_normal((n, d))
             table = pa.table({f"f{j}": column for j, column in enumerate(values.T)})
-            if name.endswith(".csv"):
-                pa_csv.write_csv(table, folder / name)
-            else:
-                parquet.write_table(table, folder / name, row_group_size=n // 4)
+            parquet.write_table(table, folder / name, row_group_size=n // 4)
             continue
         chunk = n if name == "whole" else max(1, n // 40)
         store = zarr.create_array(

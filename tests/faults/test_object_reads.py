@@ -769,7 +769,7 @@ class TestKinds:
         ("name", "message"),
         [
             ("x.h5", r".h5 file, which can only .* Copy it .* bp\.ingest\('x\.h5', \"rows\.zarr\"\)"),
-            ("x.safetensors", "which can only be read from a disk"), ("x.npz", "which can only be read from a disk"),
+            ("x.safetensors", "which can only be read from a disk"),
             ("columns.npy", r"Fortran order, by columns, .*ascontiguousarray"), ("absent", "holds no rows"),
             ("absent*.npy", "holds no rows"),
         ],

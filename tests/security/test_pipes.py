@@ -67,7 +67,6 @@ def opened_before(make: Callable[[Path], Path], name: str) -> Callable[[Path], N
 CASES: dict[str, Callable[[Path], Any]] = {
     "a file": lambda d: read(pipe(d / "x.npy")),
     "a file of no known name": lambda d: read(pipe(d / "x")),
-    "an npz": lambda d: read(pipe(d / "x.npz")),
     "safetensors": lambda d: read(pipe(d / "x.safetensors")),
     "parquet": lambda d: read(pipe(d / "x.parquet")),
     "parquet by a pattern": lambda d: read(pipe(d / "x.parquet").with_name("*.parquet")),

@@ -260,7 +260,6 @@ def folder(path: Path) -> None:
 
 
 FILES: dict[str, Callable[[Path], None]] = {
-    "x.npz": lambda path: np.savez(path, **{f"{NAME}{i}": X for i in range(2)}),
     "x.h5": hdf5,
     "x.parquet": lambda path: pq.write_table(pa.table({f"{NAME}{i}": ["a", "b"] for i in range(20)}), path),
     "y.csv": lambda path: path.write_text(",".join(f"{NAME}{i}" for i in range(30)) + "\n") and None,

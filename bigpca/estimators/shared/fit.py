@@ -191,8 +191,6 @@ class Reading(ABC):
             lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")
         if (chosen := setting(None, "arithmetic") or place_of(rows)) not in ("", HOST.name):
             lines += self._devices(chosen)
-        if plan.passes > 1 and rows.origin.stored is not None and rows.origin.stored.parsed:
-            lines.append("each read parses text: bp.ingest(path, out) writes the numbers once, for this fit and others")
         return replace(plan, notes=tuple(lines), requests=round(requests * plan.passes), flight_bytes=in_flight)
 
     @property

@@ -30,7 +30,6 @@ from bigpca.data.containers import (
     embeddings,
     is_cells,
     is_dask_frame,
-    is_dataset,
     is_hdf5_dataset,
     is_labelled,
     is_path_list,
@@ -64,7 +63,6 @@ from bigpca.solvers.scaling import Whitening
 from bigpca.storage.files import Look, digest, one_look
 
 log = logging.getLogger("bigpca")
-GENOTYPES = ("bed", "pgen")  # formats
 Names: TypeAlias = NDArray[np.object_] | None
 Unchecked: TypeAlias = Any  # an Input, or a parameter, inside: until its type is checked
 Lazy: TypeAlias = "NDArray[Any] | da.Array"  # an array in memory, or a Dask array for lazy input
@@ -77,7 +75,7 @@ def is_lazy(X: Unchecked) -> bool:
     if isinstance(X, da.Array) or is_sliced(X):
         return isinstance(X, da.Array)
     stores = (is_zarr_array, is_zarr_group, is_zarr_store, is_hdf5_dataset, is_stored_sparse)
-    known = (is_labelled, is_dask_frame, is_dataset, is_place, *stores)
+    known = (is_labelled, is_dask_frame, is_place, *stores)
     return isinstance(X, (str, os.PathLike, np.memmap)) or is_path_list(X) or any(is_one(X) for is_one in known)
 
 
@@ -385,12 +383,12 @@ def variants_of(rows: Rows) -> Names:
     """
     origin = rows.origin
     if origin.stored is not None or origin.arrays is None or origin.in_memory:
-        genotypes = origin.stored is not None and origin.stored.format in GENOTYPES
+        genotypes = origin.stored is not None and origin.stored.format == "bed"
         return origin.names if genotypes else None
     found = list[NDArray[np.object_]]()
     for base in taken_from(rows.X, ordered=True)[0]:
         source, names = source_of(base), carried(base).names
-        if source is None or source.format not in GENOTYPES or names is None:
+        if source is None or source.format != "bed" or names is None:
             return None
         found.append(names)
     if any(not np.array_equal(found[0], names) for names in found):
