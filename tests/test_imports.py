@@ -209,7 +209,7 @@ def test_only_doors_ask_which_kind_of_rows_they_are_given() -> None:
         or (isinstance(node, ast.Attribute) and node.attr in ASKING)
     }
     assert used == DOORS | OTHERS
-    storing = {"data.flat_files", "data.hdf5", "data.sources", "data.zarr_arrays"}  # which find the arrays of a matrix
+    storing = {"data.hdf5", "data.sources", "data.zarr_arrays"}  # which find the arrays of a matrix
     assert storing == {
         name
         for name, file in modules()
