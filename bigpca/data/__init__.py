@@ -7,7 +7,7 @@ In reading order:
 - ``files``        which format a path holds: by extension and content
 - ``flat_files``   .npy, safetensors, .pt, memory maps, folders of shards
 - ``hdf5``         one format
-- ``genotypes``    .bed of PLINK: variant by variant
+- ``genotypes``    .bed and .pgen of PLINK: variant by variant
 - ``tables``       Parquet: a file, a folder, a glob or partitions
 - ``zarr_arrays``, ``zarr_format``   Zarr: stored objects, reads and groups; what its metadata may say
 - ``sparse``       sparse rows: their form in tasks, in memory, and as three arrays of a file or store

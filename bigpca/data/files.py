@@ -7,7 +7,7 @@ import os
 
 from bigpca.data.checks import natural_key
 from bigpca.data.flat_files import FLAT, joined_shards, npy_file, shard_paths, suffix_of
-from bigpca.data.genotypes import BedRows
+from bigpca.data.genotypes import BedRows, PgenRows
 from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_rows
 from bigpca.data.source import Source, Wanted
 from bigpca.data.tables import PARQUET_SUFFIXES, TableRows, table_paths, table_rows
@@ -20,14 +20,15 @@ _REMEDIES = {  # by extension
     "dask.dataframe.read_csv(path).to_parquet('rows'), and pass that folder.",
     ".arrow .feather .ipc": "Write it as Parquet once: pandas.read_feather(path).to_parquet('rows.parquet'), or "
     "datasets.load_from_disk(folder).to_parquet('rows.parquet') for one of Hugging Face.",
-    ".npz": "Pass numpy.load(path)['x'], one of its arrays, or scipy.sparse.load_npz(path).",
-    ".pgen": "Write .bed once: plink2 --pfile NAME --make-bed --out NEW.",
+    ".npz": "Extract its arrays as .npy files, python -m zipfile -e FILE FOLDER, or pass numpy.load(path)['x'] or "
+    "scipy.sparse.load_npz(path).",
     ".bin .dat .raw": "For plain bytes open a np.memmap and pass that.",
     ".tar .tgz .zip": "Extract it, and pass the folder or the list of its files.",
     ".gz .bz2 .xz .zst": "Decompress it first.",
     ".mat": "Pass scipy.io.loadmat(path)['x'], one of its variables.",
     "": "Read it with a library for this format, and pass the array.",
 }
+GENOTYPES: dict[str, type[BedRows] | type[PgenRows]] = {".bed": BedRows, ".pgen": PgenRows}
 
 
 def _remedy(path: str) -> str:
@@ -72,7 +73,7 @@ def file_source(path: str, member: str | None, missing_chunks: str, wanted: Want
 def _at_url(url: str, member: str | None, missing_chunks: str, wanted: Wanted) -> Source:
     """Describe the rows at a URL: Zarr, and in object stores .npy shards and Parquet, by their names."""
     end = suffix_of(url.rstrip("/"))
-    if end in (*HDF5_SUFFIXES, *list(FLAT)[1:], ".bed"):
+    if end in (*HDF5_SUFFIXES, *list(FLAT)[1:], *GENOTYPES):
         raise ValueError(
             f"{public(url)} is a {end} file, which can only be read from a disk; Zarr, .npy and Parquet are read at "
             f"URLs. Copy it to a disk, and write it as Zarr for workers: bp.ingest({os.path.basename(public(url))!r}, "
@@ -142,8 +143,8 @@ def _file(path: str, member: str | None, missing_chunks: str, wanted: Wanted) ->
         return npy_file(path, member)
     if suffix in FLAT:
         return FLAT[suffix](path, member)
-    if suffix == ".bed":
-        return BedRows.of(path, member)
+    if suffix in GENOTYPES:
+        return GENOTYPES[suffix].of(path, member)
     if head in (b"\x89HDF\r\n\x1a\n", b"MATLAB 7") or suffix in HDF5_SUFFIXES:
         return hdf5_rows(path, member, missing_chunks)
     if head.startswith(b"PAR1") or suffix in PARQUET_SUFFIXES:

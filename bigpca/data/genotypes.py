@@ -1,13 +1,15 @@
 """Genotypes of PLINK: counts of the first allele, 0 to 2, of samples (rows) at variants (columns), NaN where missing.
 
 A .bed file stores variant by variant, two bits a call, so all rows of some columns are read at once, but not some rows
-of all columns. Names of columns are ``chrom:pos:A1:A2``, where A1 is the allele that is counted.
+of all columns. A .pgen file (PLINK 2) is read by ``pgenlib``, in the same way. Names of columns are
+``chrom:pos:A1:A2``, where A1 is the allele that is counted.
 """
 
 from __future__ import annotations
 
 import logging
 import os
+from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -16,10 +18,10 @@ from typing import Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.data.checks import regular_chunks
+from bigpca.data.checks import decoding, regular_chunks
 from bigpca.data.flat_files import SHORT_RUN, STEP_BYTES, check_whole, raw_file
 from bigpca.data.source import Source, Stamp, file_stamp
-from bigpca.errors import CorruptedChunkError, brief, counted, warn_caller
+from bigpca.errors import CorruptedChunkError, brief, counted, required, warn_caller
 from bigpca.storage.files import check_regular, open_regular
 
 MAGIC, BY_SAMPLE = b"\x6c\x1b\x01", b"\x6c\x1b\x00"
@@ -34,48 +36,11 @@ log = logging.getLogger("bigpca")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class BedRows(Source):
-    """Calls of a .bed file of PLINK 1, beside which others name variants and samples."""
+class GenotypeRows(Source):
+    """Calls of a file beside which others name variants and samples."""
 
     gives_rows: ClassVar[bool] = True
-
-    format: str = field(default="bed", kw_only=True)
-
-    @classmethod
-    def of(cls, path: str, member: str | None) -> BedRows:
-        """Describe a file by its first bytes, its size, and the lines of the files beside it.
-
-        Raises
-        ------
-        FileNotFoundError
-            If one of the three files does not exist.
-        ValueError
-            For files that are not .bed of PLINK 1, and those that store sample by sample.
-        CorruptedChunkError
-            For another size than that of so many calls.
-        """
-        check_whole(path, member)
-        with open_regular(path) as file:
-            head = file.read(3)
-        if head == BY_SAMPLE:
-            raise ValueError(
-                f"{path} stores sample by sample (its first bytes are 6c 1b 00), as PLINK wrote before 2008. Variant "
-                "by variant (6c 1b 01) was expected. Rewrite it: plink --bfile NAME --make-bed --out NEW."
-            )
-        if head != MAGIC:
-            raise ValueError(
-                f"{path} begins with {head.hex(' ') or 'nothing'}, but a .bed file of PLINK with 6c 1b 01. Intervals "
-                "(UCSC BED) are not rows of numbers; pass genotypes."
-            )
-        variants, samples = (file_stamp(one) for one in _files_beside(path))
-        shape = n, m = len(_samples(samples)), len(_variants(variants))
-        size, expected = check_regular(path).st_size, 3 + m * -(-n // 4)
-        if size != expected:
-            raise CorruptedChunkError(
-                f"{path} has {size:,} bytes, but {n:,} samples (.fam) at {m:,} variants (.bim) have 3 + {m:,} x "
-                f"{-(-n // 4):,} = {expected:,}. Copy the three files again, or pass those of one run of PLINK."
-            )
-        return cls(shape, path=path)
+    beside: ClassVar[tuple[str, str]]  # ends of the files of variants and of samples
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -111,16 +76,16 @@ class BedRows(Source):
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return those of all three files."""
-        return [file_stamp(self.path), *map(file_stamp, _files_beside(self.path))]
+        return [file_stamp(self.path), *map(file_stamp, _files_beside(self.path, self.beside))]
 
     @property
     def column_names(self) -> list[str]:
         """``chrom:pos:A1:A2``."""
-        return list(_variants(file_stamp(_files_beside(self.path)[0])))
+        return list(_variants(file_stamp(_files_beside(self.path, self.beside)[0])))
 
     def texts(self) -> NDArray[np.str_]:
         """Return the IID of each sample; with its family, FID:IID, if some IID have several samples."""
-        return np.array(_samples(file_stamp(_files_beside(self.path)[1])), np.str_)
+        return np.array(_samples(file_stamp(_files_beside(self.path, self.beside)[1])), np.str_)
 
     def details(self) -> dict[str, Any]:
         """Return nothing."""
@@ -135,8 +100,55 @@ class BedRows(Source):
             block[:, i - columns[0] : last - columns[0]] = self.calls((i, last), start, stop).T
         return block
 
+    @abstractmethod
     def calls(self, variants: tuple[int, int], start: int, stop: int) -> NDArray[np.float32]:
         """Read calls of samples ``start:stop`` at a range of variants, (variants, samples)."""
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BedRows(GenotypeRows):
+    """Calls of a .bed file of PLINK 1."""
+
+    beside = (".bim", ".fam")
+    format: str = field(default="bed", kw_only=True)
+
+    @classmethod
+    def of(cls, path: str, member: str | None) -> BedRows:
+        """Describe a file by its first bytes, its size, and the lines of the files beside it.
+
+        Raises
+        ------
+        FileNotFoundError
+            If one of the three files does not exist.
+        ValueError
+            For files that are not .bed of PLINK 1, and those that store sample by sample.
+        CorruptedChunkError
+            For another size than that of so many calls.
+        """
+        check_whole(path, member)
+        with open_regular(path) as file:
+            head = file.read(3)
+        if head == BY_SAMPLE:
+            raise ValueError(
+                f"{path} stores sample by sample (its first bytes are 6c 1b 00), as PLINK wrote before 2008. Variant "
+                "by variant (6c 1b 01) was expected. Rewrite it: plink --bfile NAME --make-bed --out NEW."
+            )
+        if head != MAGIC:
+            raise ValueError(
+                f"{path} begins with {head.hex(' ') or 'nothing'}, but a .bed file of PLINK with 6c 1b 01. Intervals "
+                "(UCSC BED) are not rows of numbers; pass genotypes."
+            )
+        variants, samples = (file_stamp(one) for one in _files_beside(path, cls.beside))
+        shape = n, m = len(_samples(samples)), len(_variants(variants))
+        size, expected = check_regular(path).st_size, 3 + m * -(-n // 4)
+        if size != expected:
+            raise CorruptedChunkError(
+                f"{path} has {size:,} bytes, but {n:,} samples (.fam) at {m:,} variants (.bim) have 3 + {m:,} x "
+                f"{-(-n // 4):,} = {expected:,}. Copy the three files again, or pass those of one run of PLINK."
+            )
+        return cls(shape, path=path)
+
+    def calls(self, variants: tuple[int, int], start: int, stop: int) -> NDArray[np.float32]:
         n, m = self.array_shape
         stored = raw_file(self.path, 3, (m, -(-n // 4)), "u1")
         codes = stored.read_block(*variants, (start // 4, -(-stop // 4)))
@@ -144,9 +156,47 @@ class BedRows(Source):
         return found[:, start % 4 : start % 4 + stop - start]
 
 
-def _files_beside(path: str) -> list[str]:
+@dataclass(frozen=True, eq=False, repr=False)
+class PgenRows(GenotypeRows):
+    """Hard calls of a .pgen file of PLINK 2: copies of ALT, which is A1."""
+
+    beside = (".pvar", ".psam")
+    format: str = field(default="pgen", kw_only=True)
+
+    @classmethod
+    def of(cls, path: str, member: str | None) -> PgenRows:
+        """Describe a file by what ``pgenlib`` and the files beside it say; raises as :meth:`BedRows.of`."""
+        check_whole(path, member)
+        variants, samples = (file_stamp(one) for one in _files_beside(path, cls.beside))
+        shape = len(_samples(samples)), len(_variants(variants))
+        with _pgen(path) as file:
+            found = file.get_raw_sample_ct(), file.get_variant_ct()
+        if found != shape:
+            raise CorruptedChunkError(
+                f"{path} has {found[0]:,} samples and {found[1]:,} variants, but .psam and .pvar have {shape[0]:,} and "
+                f"{shape[1]:,} lines. Copy the three files again, or pass those of one run of PLINK."
+            )
+        return cls(shape, path=path)
+
+    def calls(self, variants: tuple[int, int], start: int, stop: int) -> NDArray[np.float32]:
+        codes = np.empty((variants[1] - variants[0], self.array_shape[0]), np.int8)
+        with (
+            _pgen(self.path) as file,
+            decoding(f"{self.path} cannot be decoded", "Copy it again.", errors=(Exception,)),
+        ):
+            file.read_range(*variants, codes)
+        found = codes[:, start:stop].astype(np.float32)
+        found[found < 0] = np.nan  # -9
+        return found
+
+
+def _pgen(path: str) -> Any:
+    return required("pgenlib", path, "pgenlib").PgenReader(os.fsencode(path))
+
+
+def _files_beside(path: str, ends: tuple[str, str]) -> list[str]:
     """Return the paths of the files of variants and samples."""
-    found = [os.path.splitext(path)[0] + end for end in (".bim", ".fam")]
+    found = [os.path.splitext(path)[0] + end for end in ends]
     for one in found:
         if not os.path.isfile(one):
             raise FileNotFoundError(f"{one} does not exist, but names what is in {path}. Put it beside that file.")
@@ -155,30 +205,34 @@ def _files_beside(path: str) -> list[str]:
 
 @lru_cache(maxsize=4)
 def _variants(stamp: Stamp) -> tuple[str, ...]:
-    """Return the names of the variants of a file in one state."""
-    return tuple(map(":".join, _fields(stamp[0], 0, 3, 4, 5)))
+    """Return the names of the variants of a file in one state: of the columns CHROM, POS, ALT and REF, or of .bim."""
+    return tuple(map(":".join, _fields(stamp[0], ("CHROM", "POS", "ALT", "REF"), (0, 3, 4, 5))))
 
 
 @lru_cache(maxsize=4)
 def _samples(stamp: Stamp) -> tuple[str, ...]:
     """Return the IID of the samples of a file in one state, or FID:IID where an IID has several samples."""
-    found = list(_fields(stamp[0], 0, 1))
+    found = list(_fields(stamp[0], ("FID", "IID"), (0, 1)))
     alone = tuple(iid for _, iid in found)
     return alone if len(set(alone)) == len(alone) else tuple(map(":".join, found))
 
 
-def _fields(path: str, *places: int) -> Iterator[tuple[str, ...]]:
-    """Yield columns of a text file."""
+def _fields(path: str, names: tuple[str, ...], usual: tuple[int, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield columns of a text file: those that its header names, "0" for others, or the usual ones without a header."""
+    places: list[int | None] = [*usual]
     with open(path, encoding="utf-8") as file:
         for number, line in enumerate(file, 1):
             parts = line.split()
-            if parts and len(parts) <= max(places):
+            if line.startswith("#"):
+                header = [name.lstrip("#") for name in parts]
+                places = [header.index(name) if name in header else None for name in names]
+            elif parts and len(parts) <= max(place or 0 for place in places):
                 raise ValueError(
-                    f"line {number} of {path} has {len(parts)} columns, {brief(line.strip())}; {max(places) + 1} or "
-                    "more were expected. Pass the files as PLINK wrote them."
+                    f"line {number} of {path} has {len(parts)} columns, {brief(line.strip())}; those of "
+                    f"{', '.join(names)} were expected. Pass the files as PLINK wrote them."
                 )
-            if parts:
-                yield tuple(parts[place] for place in places)
+            elif parts:
+                yield tuple("0" if place is None else parts[place] for place in places)
 
 
 class Matched(NamedTuple):

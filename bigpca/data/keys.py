@@ -362,7 +362,7 @@ def keys_of_source(source: Any) -> NDArray[np.str_] | None:
     """Return the keys beside what a path, a source or a Zarr array reads; raises as :func:`stored_keys`."""
     home = home_of(source)
     path = home if isinstance(home, str) else ""
-    table = path.lower().endswith((".npy", ".bed", *PARQUET_SUFFIXES)) and (
+    table = path.lower().endswith((".npy", ".bed", ".pgen", *PARQUET_SUFFIXES)) and (
         kind_of(path) != "disk" or os.path.isfile(path)
     )
     if table and not isinstance(source, Source):

@@ -190,8 +190,8 @@ class Source(ABC):
     member : str
         Name of the array in the file or group; may be empty.
     format : str
-        "zarr", "npy", "npy-folder", "hdf5", "netcdf", "parquet", "safetensors", "torch", "bed", "raw", "numpy", "scipy"
-        or "batches".
+        "zarr", "npy", "npy-folder", "hdf5", "netcdf", "parquet", "safetensors", "torch", "bed", "pgen", "raw", "numpy",
+        "scipy" or "batches".
     limits : ValidRange or None
         Which stored numbers are not values, if some are not.
     looks : Looks, ObjectLooks or None

@@ -1,4 +1,4 @@
-"""Genotypes in the files of PLINK, beside bed-reader and arrays in memory."""
+"""Genotypes in the files of PLINK, beside bed-reader, pgenlib and arrays in memory."""
 
 import logging
 from pathlib import Path
@@ -38,6 +38,31 @@ def test_bed_reader_reads_the_same(tmp_path: Path) -> None:
     np.testing.assert_array_equal(bp.open(tmp_path / "x.bed").compute(), HOLED)
     save_bed(tmp_path / "y.bed", HOLED)
     np.testing.assert_array_equal(reader.open_bed(tmp_path / "y.bed").read(), HOLED)
+
+
+@pytest.mark.parametrize("header", [True, False])
+def test_pgenlib_reads_hard_calls_at_the_same_columns(header: bool, tmp_path: Path) -> None:
+    library, bed, path = pytest.importorskip("pgenlib"), save_bed(tmp_path / "x.bed", HOLED), tmp_path / "x.pgen"
+    codes = np.nan_to_num(HOLED, nan=-9).astype("i1").T
+    with library.PgenWriter(str(path).encode(), N, D, nonref_flags=False) as writer:
+        for variant in codes:
+            writer.append_biallelic(np.ascontiguousarray(variant))
+    if header:
+        lines = "".join(f"7\t{j + 1}\trs\tG\tA\n" for j in range(D))
+        path.with_suffix(".pvar").write_text(f"##source=x\n#CHROM\tPOS\tID\tREF\tALT\n{lines}")
+        path.with_suffix(".psam").write_text("#IID\tSEX\n" + "".join(f"s{i}\t1\n" for i in range(N)))
+    else:
+        bed.with_suffix(".bim").rename(path.with_suffix(".pvar"))
+        bed.with_suffix(".fam").rename(path.with_suffix(".psam"))
+    rows = bp.open(path)
+    np.testing.assert_array_equal(rows.compute(), HOLED)
+    assert bp.data.stored_keys(path).tolist() == [f"s{i}" for i in range(N)]
+    assert bp.PCA(2, nan_policy="omit").fit(rows[:, :3]).n_features_in_ == 3
+    path.with_suffix(".psam").write_text("#IID\ns0\n")
+    with pytest.raises(
+        bp.errors.CorruptedChunkError, match=r"41 samples and 300 variants, but .psam and .pvar have 1 "
+    ):
+        bp.open(path)
 
 
 @quiet
