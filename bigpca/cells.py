@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 import bigpca
 from bigpca.arrays import Array, Input, Path
 from bigpca.data.containers import is_cells
+from bigpca.data.dask_arrays import source_of, view_of
 from bigpca.data.sources import open as open_rows
-from bigpca.data.sources import source_of
-from bigpca.data.views import view_of
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import ShortTraceback, an, brief, check_choice, closest, positive_integer, real_number
 from bigpca.estimators.linear.pca import PCA

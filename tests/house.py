@@ -355,7 +355,7 @@ def reaches() -> dict[str, int]:
             "sparse rows": (fitted(sp.csr_array(X)), r"csr\.py|data/sparse\.py"),
             "weights": (fitted(X, sample_weight=np.arange(300) % 2 + 1.0), r"data/weights\.py"),
             "covariates": (fitted(X, covariates=Z), r"estimators/pairs/|passes/(side_by_side|residuals)"),
-            "Dask arrays": (fitted(da.from_array(X, chunks=(100, 6))), r"passes/graphs\.py|data/views\.py"),
+            "Dask arrays": (fitted(da.from_array(X, chunks=(100, 6))), r"passes/graphs\.py|data/dask_arrays\.py"),
         }
     return {
         f"reach: {kind}": sum(plain.get(key) != lines and not re.match(home, key[0]) for key, lines in run.items())

@@ -19,7 +19,7 @@ import zarr
 from scipy.linalg import eigh
 
 import bigpca as bp
-from bigpca.data.sources import source_of
+from bigpca.data.dask_arrays import source_of
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "benchmarks"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))

@@ -169,8 +169,8 @@ def test_the_engine_imports_the_ground_and_no_kind_of_rows() -> None:
 KNOW_DEVICES = {
     "data.batches",
     "data.containers",
+    "data.dask_arrays",
     "data.source",
-    "data.sources",
     "kernels.distance",
     "kernels.dot",
     "passes.accumulators.dot_matrix",
@@ -196,7 +196,15 @@ def test_only_doors_the_row_step_kernels_and_solvers_know_of_devices() -> None:
 
 # What asks or tells which kind of rows it has. Everything else asks the rows, by ``form_of``, for what they do.
 ASKING = {"CsrForm", "SPARSE", "as_csr", "held_csr", "is_csr", "is_sparse", "issparse", "sparse_rows"}
-DOORS = {"data.batches", "data.sources", "data.sparse", "data.views", "estimators.shared.inputs", "csr"}
+DOORS = {
+    "data.batches",
+    "data.dask_arrays",
+    "data.sources",
+    "data.sparse",
+    "data.views",
+    "estimators.shared.inputs",
+    "csr",
+}
 OTHERS = {"landmarks.samplings", "passes.project", "plots.data"}  # doors too: of landmarks, and of chunks of scores
 
 

@@ -194,8 +194,8 @@ def _appended_rows(X: Any, seen: Any) -> Any:
     ValueError
         If the model has no record of its rows; and if these changed, are gone, or are elsewhere.
     """
-    from bigpca.data.sources import rows_stamp, source_of
-    from bigpca.data.views import rows_from, view_of
+    from bigpca.data.dask_arrays import rows_from, source_of, view_of
+    from bigpca.data.sources import rows_stamp
 
     n = int(X.shape[0])
     if seen is None or seen.stamp is None:

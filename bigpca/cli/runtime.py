@@ -281,7 +281,7 @@ def described(sources: list[str], data: Any) -> list[str]:
     n, d = data.shape
     found = data
     if not hasattr(data, "row_chunks"):
-        from bigpca.data.sources import source_of  # imports dask.array, which a source does not need
+        from bigpca.data.dask_arrays import source_of  # imports dask.array, which a source does not need
 
         found = source_of(data)
     chunks = data.numblocks[0] if found is None else len(found.row_chunks())
@@ -335,9 +335,9 @@ def _open_column(given: Labelling, option: str, data: Any, missing: str) -> tupl
 
     Of weights and groups, a file without columns, such as a ``.npy`` vector, is in the order of the rows.
     """
+    from bigpca.data.dask_arrays import carried, view_of
     from bigpca.data.keys import ABSENT, aligned, repeat_labels
     from bigpca.data.label_files import column_names, split_column
-    from bigpca.data.views import carried, view_of
 
     source, word = getattr(given, option), COLUMNS[option]
     path = split_column(source)[0]

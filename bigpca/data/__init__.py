@@ -2,7 +2,8 @@
 
 In reading order:
 
-- ``sources``      ``bp.open``: any path, array or table to one Dask array, and back to the source behind an array
+- ``sources``      ``bp.open``: any path, array or table to one Dask array
+- ``dask_arrays``  what a Dask array carries beside its blocks; the source behind one, and whose rows and columns it has
 - ``source``       ``Source``, what every format is: a range of rows read into new memory; which member, which index
 - ``files``        which format a path holds: by extension and content
 - ``flat_files``   .npy, safetensors, .pt, memory maps, folders of shards
@@ -13,7 +14,7 @@ In reading order:
 - ``sparse``       sparse rows: their form in tasks, in memory, and as three arrays of a file or store
 - ``batches``      ``bp.from_batches``: rows that come in batches, cut again by absolute row, and their labels
 - ``containers``   arrays, tables and AnnData in memory, recognised without importing their libraries
-- ``patterns``, ``views``   what is a row, as a user describes it; applied where rows are read, carried by the array
+- ``patterns``, ``views``   what is a row, as a user describes it; applied where rows are read
 - ``grids``        dimensions and coordinates of a DataArray, kept beside its rows and by models
 - ``lags``         windows of a time series as rows, and the series of windows
 - ``checks``       checks before a row is read

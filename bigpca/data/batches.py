@@ -21,11 +21,10 @@ from bigpca.arrays import Array, Integers, unmasked
 from bigpca.csr import SPARSE, form_of
 from bigpca.data.checks import MemberError, check_dtype, check_shape, row_width
 from bigpca.data.containers import check_columns, embeddings, foreign, table_rows, table_schema
-from bigpca.data.grids import string_names
+from bigpca.data.dask_arrays import LEFT_OUT, array_of, carries_beside, graph_of, named, open_source, source_of, view_of
 from bigpca.data.source import IN_ORDER, Source, Stamp
-from bigpca.data.sources import open_source, source_of
+from bigpca.data.sources import string_names
 from bigpca.data.sparse import columns_beside, in_form, is_sparse, row_range, sparse_rows, stacked
-from bigpca.data.views import LEFT_OUT, array_of, carries_beside, graph_of, named, view_of
 from bigpca.devices import RowsThere, host_array, is_on_gpu, joined
 from bigpca.errors import MemoryBudgetError, an, brief, counted
 from bigpca.forms import DENSE, DenseForm

@@ -24,7 +24,7 @@ from bigpca.arrays import FILLS, unmasked
 from bigpca.data.checks import check_decoded, note_rounded, numbers_of
 from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign, table_schema
 from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
-from bigpca.data.views import View, carried
+from bigpca.data.views import View
 from bigpca.errors import brief, check_choice, closest, warn_caller
 
 FEATURE = "feature"  # dimension of columns without labels
@@ -292,6 +292,13 @@ class Labels:
     sizes: tuple[int, ...]
     coords: Any
     shown: bool = False
+
+    def at(self, places: NDArray[np.int64]) -> Labels:
+        """Return those of some rows; of several dimensions of samples, rows that were chosen have no coordinates."""
+        first, *others = self.grid.samples
+        coords = self.coords
+        coords = coords.drop_dims([first, *others]) if others else coords.isel({first: places}, missing_dims="ignore")
+        return replace(self, sizes=(len(places),), coords=coords)
 
     def by_sample(self, given: Any, what: str) -> Any:
         """Return what is given for each sample, in the order of the rows; other than a DataArray unchanged.
@@ -613,37 +620,6 @@ def sample_rows(X: Any, count: int, fill: str | None, codes: Iterable[float]) ->
             return values.reshape(n, *rest)
         values = da.from_array(values, chunks=("auto",) + (-1,) * (values.ndim - 1), name=False)
     return values.rechunk(dict.fromkeys(range(1, values.ndim), -1)).reshape(n, *rest)
-
-
-def feature_names(X: Any, axes: tuple[int, ...] | None = None) -> NDArray[np.object_] | None:
-    """Return the names of the features of a table, or None if it has none.
-
-    For a Dask DataFrame, its columns if they are strings; for a DataArray, the coordinates of all dimensions but the
-    first as strings, joined by commas if features have several dimensions; ``axes`` are those of a sample that make
-    features, by default all. For a Dask array, those that :func:`bigpca.open` gave it.
-
-    Raises
-    ------
-    TypeError
-        If some column names are strings and others are not, as in scikit-learn.
-    """
-    if isinstance(X, da.Array):
-        found = carried(X)
-        return found.names if found.names is not None or found.labels is None else found.labels.grid.column_names()
-    if (schema := table_schema(X)) is not None:
-        return string_names([name for name, _ in schema])
-    return label(X, None)[1].grid.names(axes) if is_labelled(X) else None
-
-
-def string_names(names: Sequence[Any]) -> NDArray[np.object_] | None:
-    """Return the names of columns if they are strings; None for numbers; raises as :func:`feature_names`."""
-    kinds = sorted({type(name).__qualname__ for name in names})
-    if len(kinds) > 1 and "str" in kinds:
-        raise TypeError(
-            f"Feature names are only supported if all input features have string names, but X has {kinds}. Convert "
-            "them all: X.columns = X.columns.astype(str)."
-        )
-    return np.array(names, dtype=object) if kinds == ["str"] else None
 
 
 def _frame_rows(X: Any) -> da.Array:

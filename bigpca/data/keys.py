@@ -24,14 +24,23 @@ import bigpca.dask_array as da
 from bigpca.arrays import Input
 from bigpca.data.checks import MemberError
 from bigpca.data.containers import is_cells, is_labelled, is_place, is_zarr_array, is_zarr_group, is_zarr_store
+from bigpca.data.dask_arrays import (
+    carried,
+    known_beside,
+    records_in,
+    source_of,
+    sources_in,
+    taken_from,
+    view_of,
+    was_persisted,
+)
 from bigpca.data.grids import label
 from bigpca.data.label_files import cell_names, check_stored, column_names, fewer, read_label_file, split_column
 from bigpca.data.labels import ARGUMENTS, label_values, one_each, rows_shown, with_gaps
 from bigpca.data.source import Source
 from bigpca.data.sources import open as open_array
-from bigpca.data.sources import row_source, source_of
+from bigpca.data.sources import row_source
 from bigpca.data.tables import PARQUET_SUFFIXES, TableRows
-from bigpca.data.views import carried, records_in, sources_in, taken_from, view_of, was_persisted
 from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at, read_whole
 from bigpca.errors import an, brief, counted, listed
 from bigpca.storage.files import disk_path, kind_of, local_path, public
@@ -394,8 +403,8 @@ def origins_of_rows(X: da.Array, ends: Ends | None = None) -> Origins:
     X where they lead nowhere. Places count the rows of all in turn; None where X is one array. ``ends`` says at which
     array to stop; None for those that name their rows.
     """
-    found, places = taken_from(X)
-    each = [_origins_before(one, ends or _named) for one in found]
+    taken = taken_from(X)
+    places, each = taken.places, [_origins_before(one, ends or _named) for one in taken.bases]
     samples = any(own for _, _, own in each) or any(one.repeats for one in records_in(X))
     inner = each[0][1]
     if len(each) > 1 and any(own is not None for _, own, _ in each):
@@ -436,12 +445,12 @@ def brought(X: da.Array, name: str) -> tuple[list[tuple[da.Array, Any]], NDArray
     bases, places, _ = origins_of_rows(X, lambda base: bool(carried(base).beside))
     known = [carried(base).beside for base in bases]
     if not all(known) or len({name in one for one in known}) > 1:
-        had = {one for record in records_in(X) for one in record.beside} or {name}
-        again = ", ".join(f"{one}=..." for one in sorted(had))
+        again = ", ".join(f"{one}=..." for one in sorted({*known_beside(X)} or {name}))
         raise ValueError(
             "X was computed or persisted from rows that were opened with covariates, weights, labels or groups, or "
             "joined with rows that have none, so it is not known which belong to it. Slices, lists of rows, masks, "
-            f"rechunk and astype keep them; name those of other results: bigpca.open(X, {again})."
+            "rechunk and astype keep them. Other results are computed of rows that were opened without, and then "
+            f"opened: bigpca.open(result, {again})."
         )
     return [(base, one[name]) for base, one in zip(bases, known, strict=True) if name in one], places
 

@@ -20,12 +20,12 @@ import bigpca.dask_array as da
 from bigpca.arrays import Array, Input
 from bigpca.data.checks import READABLE_BYTES
 from bigpca.data.containers import is_labelled
-from bigpca.data.grids import Coordinate, Labels, feature_names
+from bigpca.data.dask_arrays import carried, carrying, named, open_source, source_of
+from bigpca.data.grids import Coordinate
 from bigpca.data.patterns import NO_CODES
 from bigpca.data.source import DerivedRows, Source, Stamp, parts_of
+from bigpca.data.sources import feature_names
 from bigpca.data.sources import open as open_array
-from bigpca.data.sources import open_source, source_of
-from bigpca.data.views import carried, carrying, named
 from bigpca.engine.layout import coalesce
 from bigpca.errors import brief
 
@@ -88,12 +88,11 @@ def lagged(X: Input, lags: Iterable[int], *, groups: Input | None = None) -> da.
     labels = carried(opened).labels
     if labels is None or labels.grid.kept is not None or len(labels.sizes) > 1:
         return named(rows, None if names is None else np.array(_lagged_names(names, chosen), dtype=object))
-    grid, (sample,) = labels.grid, labels.grid.samples
+    grid = labels.grid
     own = {LAG: Coordinate((LAG,), np.array(chosen), {}), **grid.coords}
     grid = replace(grid, dims=(LAG, *grid.dims), sizes=(len(chosen), *grid.sizes), coords=own, missing=NO_CODES)
     first = _first_rows(starts, counts)
-    coords = labels.coords.isel({sample: first}, missing_dims="ignore")
-    return carrying(rows, labels=Labels(grid, (len(first),), coords, shown=True))
+    return carrying(rows, labels=replace(labels.at(first), grid=grid, shown=True))
 
 
 def unlagged(rows: Input, lags: Iterable[int], *, groups: Input | None = None, like: Input | None = None) -> Any:

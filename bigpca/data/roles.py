@@ -12,10 +12,9 @@ import numpy as np
 import bigpca.dask_array as da
 from bigpca.data.checks import check_scores
 from bigpca.data.containers import is_labelled
+from bigpca.data.dask_arrays import carried, source_of, taken_from, view_of
 from bigpca.data.grids import COMPONENT
 from bigpca.data.provenance import Made, provenance_of
-from bigpca.data.sources import source_of
-from bigpca.data.views import carried, taken_from, view_of
 from bigpca.errors import ModelFormatError, listed
 
 STATISTICS = ("t2", "spe", "mahalanobis")  # columns of other outputs of models
@@ -47,9 +46,12 @@ def maker_of(X: Any, *, ordered: bool = True) -> Made | None:
     if isinstance(X, str | os.PathLike):
         path = os.fspath(X)
     elif isinstance(X, da.Array):
-        (base, *others), _ = taken_from(X, ordered=ordered)
+        taken = taken_from(X)
+        base, *others = taken.bases
+        if ordered and not taken.whole_columns:
+            return None
         if others:  # joined rows
-            found = [maker_of(one) if one.shape[1:] == X.shape[1:] else None for one in (base, *others)]
+            found = [maker_of(one) if one.shape[1:] == X.shape[1:] else None for one in taken.bases]
             makers = [one for one in found if one is not None]
             kinds = {(one.what, one.model): one for one in makers}
             if len(makers) < len(found) or len(kinds) == 1 or any(one.model is None for one in makers):

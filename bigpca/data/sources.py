@@ -17,13 +17,25 @@ from numpy.typing import ArrayLike
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, Input, unmasked
-from bigpca.csr import SPARSE
-from bigpca.data import containers, views
-from bigpca.data.checks import ValidRange, check_dtype, check_shape, decoding, regular_chunks, row_width
+from bigpca.data import containers
+from bigpca.data.checks import ValidRange, check_dtype, check_shape, decoding, regular_chunks
+from bigpca.data.dask_arrays import (
+    carried,
+    carrying,
+    held_rows,
+    named,
+    names_of,
+    open_graph,
+    open_source,
+    source_of,
+    view_of,
+    viewed,
+    with_beside,
+    with_index,
+)
 from bigpca.data.grids import (
     Labels,
     check_field,
-    feature_names,
     kept_view,
     label,
     lazy_table,
@@ -32,9 +44,6 @@ from bigpca.data.grids import (
 )
 from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.source import (
-    Looks,
-    MemoryRows,
-    ObjectLooks,
     Source,
     Stamp,
     StoredRows,
@@ -43,21 +52,11 @@ from bigpca.data.source import (
     file_stamp,
     stored_values,
 )
-from bigpca.data.sparse import CsrRows, held_csr, is_csr, is_sparse, sparse_rows
-from bigpca.data.views import Names, View, array_of, carried, carrying, graph_of, named, view_of, viewed, with_index
+from bigpca.data.sparse import CsrRows, is_csr, is_sparse
+from bigpca.data.views import Names, View
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, node_source, store_source
-from bigpca.devices import RowsThere, host_array
-from bigpca.engine.layout import coalesce
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
-from bigpca.storage.files import digest, kind_of, local_path, one_look, open_regular, this_look
-
-DASK_CHUNK_BYTES = 64 * 2**20
-OPENED = "bigpca-open-"  # begins the names of arrays that read one source
-
-
-def held_rows(array: Any) -> Source:
-    """Return the source of an array or CSR in memory."""
-    return held_csr(array) if is_sparse(array) else MemoryRows(array.shape, array)
+from bigpca.storage.files import digest, kind_of, local_path, open_regular
 
 
 def row_source(
@@ -131,6 +130,36 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
     )
 
 
+def feature_names(X: Any, axes: tuple[int, ...] | None = None) -> Names:
+    """Return the names of the features of a table, or None if it has none.
+
+    For a Dask DataFrame, its columns if they are strings; for a DataArray, the coordinates of all dimensions but the
+    first as strings, joined by commas if features have several dimensions; ``axes`` are those of a sample that make
+    features, by default all. For a Dask array, those that :func:`bigpca.open` gave it.
+
+    Raises
+    ------
+    TypeError
+        If some column names are strings and others are not, as in scikit-learn.
+    """
+    if isinstance(X, da.Array):
+        return names_of(X)
+    if (schema := containers.table_schema(X)) is not None:
+        return string_names([name for name, _ in schema])
+    return label(X, None)[1].grid.names(axes) if containers.is_labelled(X) else None
+
+
+def string_names(names: Sequence[Any]) -> Names:
+    """Return the names of columns if they are strings; None for numbers; raises as :func:`feature_names`."""
+    kinds = sorted({type(name).__qualname__ for name in names})
+    if len(kinds) > 1 and "str" in kinds:
+        raise TypeError(
+            f"Feature names are only supported if all input features have string names, but X has {kinds}. Convert "
+            "them all: X.columns = X.columns.astype(str)."
+        )
+    return np.array(names, dtype=object) if kinds == ["str"] else None
+
+
 def names_in_file(source: Source) -> Names:
     """Return the names of the columns of a table, or of a matrix of AnnData or 10x Genomics in a file."""
     if source.column_names is not None:
@@ -144,7 +173,7 @@ def names_in_file(source: Source) -> Names:
     return gene_names(home, member, source.shape[1])
 
 
-__all__ = ["DASK_CHUNK_BYTES", "Source", "check_dtype", "open", "open_source", "row_source", "source_of"]
+__all__ = ["Source", "check_dtype", "open", "row_source"]
 
 
 def open(
@@ -298,13 +327,14 @@ def open(
         beside = {"covariates": covariates, "sample_weight": sample_weight, "labels": labels, "groups": groups}
         known, plain = carried(X), described == RowPattern(missing=described.missing)
         coded = bool(described.missing) and not is_csr(X._meta)
-        if known.labels is not None and known.view is None and (mask is not None or (coded and plain)):
-            return views.with_beside(_on_grid(X, known.labels, described, mask), **beside)
+        cut = known.view is not None or (known.labels is not None and known.labels.grid.kept is not None)
+        if known.labels is not None and not cut and (mask is not None or (coded and plain)):
+            return with_beside(_on_grid(X, known.labels, described, mask), **beside)
         if mask is not None:
             described = described.masked(masked_places(mask, shape))
     if described == RowPattern():
-        return views.with_beside(X, **beside)
-    if known.view is not None:
+        return with_beside(X, **beside)
+    if cut:
         raise ValueError(
             "the array was already opened with a pattern, columns or a missing value. Give pattern=, reduce=, columns= "
             "and missing_value= in one call."
@@ -316,7 +346,7 @@ def open(
         )
     described.missing.check(X.dtype)
     rows = viewed(X, *row_view(source if known.names is None else X, described, shape))
-    return views.with_beside(rows, **beside)
+    return with_beside(rows, **beside)
 
 
 def _on_grid(X: da.Array, labels: Labels, described: RowPattern, mask: Any) -> da.Array:
@@ -408,17 +438,6 @@ def open_samples(
     names, given = names_in_file(found), feature_names(source)  # a frame in memory has its own
     names = given if names is None and given is not None and len(given) == found.shape[1] else names
     return with_index(named(open_source(found), names), source), found.array_shape[1:]
-
-
-def open_graph(X: da.Array, *, single: bool) -> tuple[da.Array, tuple[int, ...]]:
-    """Return a Dask array of samples as :func:`open_samples` does."""
-    found = source_of(X) if X.name.startswith(OPENED) else None
-    if found is not None:  # its dtype and shape were checked when it was opened
-        return X, found.array_shape[1:]
-    X = _settled(X)
-    rows = _flatten(X[:, None] if single and X.ndim == 1 else X)
-    found = source_of(X) if X.ndim == 2 and carried(X).view is None else None
-    return rows, tuple(map(int, X.shape[1:])) if found is None else found.array_shape[1:]
 
 
 def _limited(block: Array, limits: ValidRange, label: str, block_info: Any = None) -> Array:
@@ -538,26 +557,6 @@ def _column_names(source: Any, view: View, shape: tuple[int, ...]) -> Names:
     )
 
 
-def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] | None = None) -> da.Array:
-    """Create the Dask array whose single ``original-`` node is the source; ``token`` names it.
-
-    ``rows`` are those of its chunks; None joins stored chunks up to 64 MiB.
-    """
-    d = source.shape[1]
-    densest, itemsize = source.densest, source.dtype.itemsize
-    row_bytes = source.form.row_bytes(d if densest is None else densest, itemsize)
-    rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES) if rows is None else rows
-    seen, chunks = this_look(), (tuple(rows), (d,))
-    with one_look(seen):
-        stamps = [] if token is not None or source.in_memory else source.stamps(0, source.shape[0])
-    name = OPENED + (token or source.token(stamps))
-    if token is None and not source.in_memory:
-        on_disk = kind_of(source.path) == "disk"
-        source = replace(source, looks=Looks(source, rows, seen) if on_disk else ObjectLooks(stamps))
-    graph = da.core.graph_from_arraylike(source, chunks, source.shape, name, da.core.getter_nofancy, asarray=False)
-    return array_of(graph, name, chunks, source.form.meta(source.dtype))
-
-
 def _open_shards(paths: list[str], options: dict[str, Any]) -> tuple[da.Array, tuple[int, ...]]:
     """Open a list of paths: flat files as one source, others as joined Dask arrays."""
     from bigpca.data import flat_files as flat  # as the other formats of files
@@ -576,86 +575,6 @@ def _open_shards(paths: list[str], options: dict[str, Any]) -> tuple[da.Array, t
         flat.check_names(path, own, paths[0], names[0])
     joined = carrying(named(da.concatenate(parts), names[0]), parts=tuple(parts))
     return joined, shapes.pop() if len(shapes) == 1 else (int(joined.shape[1]),)
-
-
-def _flatten(X: da.Array) -> da.Array:
-    label = f"the Dask array {X.name}"
-    check_dtype(X.dtype)
-    if is_sparse(X._meta):
-        if X.ndim != 2:
-            raise ValueError(f"{label} has sparse chunks and shape {X.shape}; sparse rows have two dimensions, (n, d).")
-        if len(X.chunks[1]) > 1:
-            remedy = f"Pass X.rechunk(({max(X.chunks[0])}, -1))."
-            if getattr(X._meta, "format", "") == "csc":  # where each chunk may hold all rows
-                remedy = "Write compressed columns (csc) once by row: adata.X = adata.X.tocsr() of AnnData in memory."
-            raise ValueError(
-                f"{label} has sparse chunks of {len(X.chunks[1])} column blocks; whole rows were expected in every "
-                f"chunk. {remedy}"
-            )
-        if is_csr(X._meta):
-            return X
-        dtype = np.dtype(X.dtype)
-        return X.map_blocks(sparse_rows, label, dtype, dtype=dtype, meta=SPARSE.meta(dtype))
-    containers.reject_chunks(X._meta, label)
-    check_shape(X.shape, "the Dask array")
-    if np.isnan(X.shape[1:]).any():
-        raise ValueError(
-            f"{label} has shape {X.shape}, so its number of columns is unknown. Call X.compute_chunk_sizes() first."
-        )
-    if X.ndim == 2:
-        return X
-    width, whole = row_width(X.shape), X.rechunk(dict.fromkeys(range(1, X.ndim), -1))
-    if not np.isnan(X.shape[0]) and hasattr(whole, "reshape"):  # which Dask's expressions do not have
-        return whole.reshape(X.shape[0], width)
-    return whole.map_blocks(  # Dask reshapes known numbers of rows only
-        _flat_block, width, drop_axis=list(range(2, X.ndim)), chunks=(X.chunks[0], (width,)), meta=X._meta.reshape(0, 0)
-    )
-
-
-def _flat_block(block: Array, width: int) -> Array:
-    return block.reshape(len(block), width)
-
-
-def _settled(X: da.Array) -> da.Array:
-    """Return X without steps that Dask would drop, which expressions keep until they run."""
-    if da.array_expr_enabled():
-        from bigpca.expressions import lowered
-
-        return lowered(X)
-    return X
-
-
-def source_of(X: da.Array) -> Source | None:
-    """Find the source that a Dask array reads directly.
-
-    Returns
-    -------
-    Source or None
-        The source of a fresh :func:`open`, ``da.from_zarr`` or ``da.from_array`` of a 2-d Zarr or NumPy array; None
-        once X was sliced, rechunked, transformed, persisted in pieces, or optimised by Dask.
-    """
-    X = _settled(X)
-    graph = graph_of(X)
-    layers = graph.layers
-    if X.ndim != 2 or X.name not in layers:
-        return None
-    original = f"original-{X.name}"
-    if original in layers:
-        node = dict(layers[original]).get(original)
-        value = getattr(node, "value", node)
-        if original not in graph.dependencies.get(X.name, ()):
-            return None
-        found: Any = (
-            ZarrReader(value) if containers.is_zarr_array(value) else held_rows(value) if is_csr(value) else value
-        )
-        if isinstance(found, ZarrReader) or containers.is_hdf5_dataset(found):
-            found = row_source(found) if found.ndim == 2 else None
-        shape, known = X.shape, not np.isnan(X.shape[0])
-        whole = isinstance(found, Source) and (found.shape == shape if known else found.shape[1:] == shape[1:])
-        return found if whole else None
-    values = dict(layers[X.name]) if not hasattr(layers[X.name], "indices") else {}
-    array = _array_behind(X, {key: getattr(value, "value", value) for key, value in values.items()})
-    return None if array is None else held_rows(array)
 
 
 def rows_stamp(X: da.Array, n: int) -> str | None:
@@ -698,49 +617,3 @@ def _stamp(part: Source, n: int, width: int) -> list[object]:
     whole = n - n % part.decoded_rows if isinstance(part, ZarrRows) else n
     tail = np.ascontiguousarray(part.read_block(whole, n, (0, width)))
     return [part.stamps(0, whole), n - whole, zlib.crc32(tail.data)]
-
-
-def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> Array | None:
-    """Return the array whose blocks are all views in their places, as created by ``da.from_array(ndarray)``."""
-    if not blocks or not all(type(block) is np.ndarray for block in blocks.values()):
-        return None
-    if len(blocks) == 1:
-        block: Array = next(iter(blocks.values()))
-        return block if block.shape == X.shape else None
-    base: Any = next(iter(blocks.values())).base
-    if type(base) is not np.ndarray or base.shape != X.shape or base.dtype != X.dtype:
-        return None
-    for key, where in zip(_keys(X), da.core.slices_from_chunks(X.chunks), strict=True):
-        held, place = blocks.get(key), base[where]
-        if held is None or (held.ctypes.data, held.shape, held.strides) != (
-            place.ctypes.data,
-            place.shape,
-            place.strides,
-        ):
-            return None
-    return base
-
-
-def _keys(X: da.Array) -> list[Any]:
-    return [key for row in X.__dask_keys__() for key in row]
-
-
-def whole_rows(X: da.Array, dtype: np.dtype[Any]) -> da.Array:
-    """Return X in a dtype, and in dense chunks of whole rows in the host's memory, of :func:`dense_chunk_rows`."""
-    if not is_csr(X._meta) and RowsThere.of(X._meta) is None:
-        return X.astype(dtype).rechunk({1: -1})
-    rows = dense_chunk_rows(X, dtype)
-    parts = tuple(part for chunk in X.chunks[0] for part in regular_chunks(chunk, rows))
-    return X.rechunk((parts, -1)).map_blocks(_dense_block, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
-
-
-def dense_chunk_rows(X: da.Array, dtype: np.dtype[Any]) -> int:
-    """Return the rows of the largest chunk of :func:`whole_rows`: of sparse rows, at most those of 64 MiB."""
-    largest = max(X.chunks[0], default=0)
-    most = max(1, DASK_CHUNK_BYTES // max(1, int(X.shape[1]) * dtype.itemsize))
-    return min(largest, most) if is_csr(X._meta) else largest
-
-
-def _dense_block(block: Any, dtype: np.dtype[Any]) -> Array:
-    dense: Array = block.toarray() if is_csr(block) else host_array(block)  # chunks without rows may be dense
-    return dense.astype(dtype, copy=False)

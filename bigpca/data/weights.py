@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from bigpca.arrays import Input, Vector
-from bigpca.data.views import view_of
+from bigpca.data.dask_arrays import view_of
 from bigpca.errors import brief
 
 MAX_TOTAL = 1e150  # of weights: the square of a larger sum is near the end of float64

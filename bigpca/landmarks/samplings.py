@@ -25,8 +25,8 @@ from bigpca.blas import one_blas_thread
 from bigpca.costs import Work
 from bigpca.data.checks import row_width
 from bigpca.data.containers import table_rows
+from bigpca.data.dask_arrays import dense_chunk_rows, whole_rows
 from bigpca.data.label_files import whole
-from bigpca.data.sources import dense_chunk_rows, whole_rows
 from bigpca.data.sparse import as_csr, is_sparse
 from bigpca.engine.driver import get_watched
 from bigpca.engine.local import current_client

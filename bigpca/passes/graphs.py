@@ -1,6 +1,6 @@
 """Dask arrays without a direct source: the graph of one group of row chunks is cut lazily and sent inside a reader.
 
-An array is *direct* when its chunks come straight from a source (:func:`bigpca.data.sources.source_of`). Any other
+An array is *direct* when its chunks come straight from a source (:func:`bigpca.data.dask_arrays.source_of`). Any other
 array (sliced, rechunked, computed) is *general*: a group is culled layer by layer when it is submitted, so a graph of
 100,000 chunks is never materialised. Every Zarr array in the graph is wrapped, so that missing chunks are detected.
 """
@@ -27,9 +27,9 @@ from dask.utils import key_split
 import bigpca.dask_array as da
 from bigpca.blas import solve_paused
 from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
+from bigpca.data.dask_arrays import array_of, graph_of
 from bigpca.data.sources import Source, row_source
 from bigpca.data.sparse import form_of_meta, is_rows, is_sliced
-from bigpca.data.views import array_of, graph_of
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import RowsThere
 from bigpca.engine.driver import get_watched

@@ -26,12 +26,12 @@ from bigpca.csr import form_of
 from bigpca.data.batches import has_batches, reject_batches
 from bigpca.data.checks import note_rounded
 from bigpca.data.containers import check_chunk_shape
+from bigpca.data.dask_arrays import carrying, open_source
 from bigpca.data.provenance import Made, Provenance
 from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sources import open as open_array
-from bigpca.data.sources import open_source, row_source
+from bigpca.data.sources import row_source
 from bigpca.data.sparse import computed_rows, form_of_meta, is_csr
-from bigpca.data.views import carrying
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import Namespace
 from bigpca.engine.driver import run_pass

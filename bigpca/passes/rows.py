@@ -24,11 +24,23 @@ from bigpca.costs import BlockForm, Work
 from bigpca.csr import SPARSE_SLAB_BYTES
 from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import READABLE_BYTES, whole_chunks
+from bigpca.data.dask_arrays import (
+    LEFT_OUT,
+    array_of,
+    carried,
+    carries_beside,
+    graph_of,
+    held_rows,
+    open_source,
+    source_of,
+    sources_in,
+    view_of,
+    viewed,
+)
 from bigpca.data.grids import Labels
 from bigpca.data.source import Source, of_task
-from bigpca.data.sources import held_rows, open_source, source_of
 from bigpca.data.sparse import form_of_meta
-from bigpca.data.views import LEFT_OUT, View, array_of, carried, carries_beside, graph_of, sources_in, view_of, viewed
+from bigpca.data.views import View
 from bigpca.data.weights import one_weight_each, open_weights, weight_sum
 from bigpca.data.zarr_arrays import ZarrReader, place_at
 from bigpca.devices import Namespace, namespace, place_name

@@ -14,10 +14,9 @@ import numpy as np
 import bigpca.dask_array as da
 from bigpca.arrays import DType, Integers
 from bigpca.data.batches import blocks_in_batches, reject_batches
+from bigpca.data.dask_arrays import LEFT_OUT, array_of, carried, graph_of, open_source
 from bigpca.data.source import MemoryRows, Source, of_task
-from bigpca.data.sources import open_source
 from bigpca.data.sparse import beside
-from bigpca.data.views import LEFT_OUT, array_of, carried, graph_of
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.layout import coalesce
 from bigpca.errors import NonFiniteError

@@ -17,9 +17,9 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Input, Integers, Matrix, Vector, unmasked, unpack
-from bigpca.data.grids import feature_names
 from bigpca.data.label_files import whole
 from bigpca.data.roles import are_scores, given_array
+from bigpca.data.sources import feature_names
 from bigpca.data.sources import open as open_array
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import Shown, an, brief, check_choice, positive_integer, real_number, warn_approximation

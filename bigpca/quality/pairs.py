@@ -19,7 +19,7 @@ from scipy.stats import chi2
 
 from bigpca.arrays import DType, Input, Matrix, Vector, unpack
 from bigpca.data.batches import blocks_in_batches
-from bigpca.data.views import LEFT_OUT
+from bigpca.data.dask_arrays import LEFT_OUT
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import (
     ApproximationWarning,

@@ -23,11 +23,11 @@ from typing import Any
 import numpy as np
 
 from bigpca.arrays import Array, Input, Integers, Matrix, Vector
+from bigpca.data.dask_arrays import source_of
 from bigpca.data.keys import Keys, aligned, keys_of_rows
 from bigpca.data.labels import label_values, one_each
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
-from bigpca.data.sources import source_of
 from bigpca.errors import an, brief, counted
 from bigpca.passes.graphs import computed
 from bigpca.passes.rows import Rows

@@ -30,7 +30,7 @@ from distributed.utils import LoopRunner, get_mp_context
 
 import bigpca as bp
 from bigpca.data import lagged
-from bigpca.data.sources import open_source
+from bigpca.data.dask_arrays import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.engine import layout
 from bigpca.engine.events import CheckpointEvent, GroupEvent, PassEvent

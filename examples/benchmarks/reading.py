@@ -22,7 +22,7 @@ import numpy as np
 import zarr
 from zarr.storage import LocalStore, WrapperStore
 
-from bigpca.data.sources import open_source
+from bigpca.data.dask_arrays import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 
 

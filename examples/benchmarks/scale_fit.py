@@ -20,7 +20,7 @@ from distributed import Client
 from scale_workers import SleepingRows
 
 import bigpca as bp
-from bigpca.data.sources import open_source
+from bigpca.data.dask_arrays import open_source
 from bigpca.engine.layout import plan_layout
 
 KERNEL_ROWS = 100_000  # a sweep costs n^2 / 2 kernel evaluations: 5e9, whatever the terabytes

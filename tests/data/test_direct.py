@@ -13,7 +13,7 @@ from dask.highlevelgraph import HighLevelGraph, MaterializedLayer
 
 import bigpca.data.sources as sources
 from bigpca.data.checks import natural_key, regular_chunks
-from bigpca.data.views import array_of, graph_of
+from bigpca.data.dask_arrays import array_of, graph_of
 from bigpca.engine.layout import coalesce
 
 X = np.random.default_rng(1).normal(size=(40, 6)).astype("f4")

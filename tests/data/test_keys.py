@@ -18,8 +18,8 @@ from zarr.storage import ObjectStore
 
 import bigpca as bp
 from bigpca.data import keys as keys_module
+from bigpca.data.dask_arrays import carried, carrying, columns_of
 from bigpca.data.keys import MAX_KEY_LENGTH, row_keys, stored_keys
-from bigpca.data.views import carried, carrying, columns_of
 from bigpca.passes import rows as rows_module
 from bigpca.passes.graphs import GraphSource
 from bigpca.passes.rows import Rows

@@ -13,7 +13,7 @@ import zarr
 
 import bigpca as bp
 from bigpca.data import lagged, unlagged
-from bigpca.data.sources import source_of
+from bigpca.data.dask_arrays import source_of
 from bigpca.engine import layout
 from bigpca.engine.events import GroupEvent
 from tests.operators.counting import Reads

@@ -116,7 +116,7 @@ def test_rows_are_cut_by_the_bytes_of_the_densest(tmp_path: Path, monkeypatch: p
 def test_memory_is_planned_for_the_densest_rows(save: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for module in (sparse, sparse):
         monkeypatch.setattr(module, "NATIVE_BYTES", 8 * 40)
-    monkeypatch.setattr("bigpca.data.sources.DASK_CHUNK_BYTES", 8 * 160)
+    monkeypatch.setattr("bigpca.data.dask_arrays.DASK_CHUNK_BYTES", 8 * 160)
     dense, empty = sp.csr_matrix(np.ones((40, 10), "f4")), sp.csr_matrix((3000, 10), dtype="f4")
     X = sp.vstack([empty, dense, empty], "csr")
     rows = Rows.of(open_dask(save(tmp_path, X)))

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.arrays import held_array
-from bigpca.data.sources import source_of
+from bigpca.data.dask_arrays import source_of
 from tests.cli.running import run
 
 X = np.random.default_rng(0).integers(-400, 400, (50, 6)) / 100

@@ -18,7 +18,7 @@ from distributed.core import Status
 from distributed.scheduler import WorkerState
 
 import bigpca as bp
-from bigpca.data.sources import open_source
+from bigpca.data.dask_arrays import open_source
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.engine.cluster import run as run_module
 from bigpca.engine.cluster.run import RESUBMISSIONS, ClusterRun, Segment, Suspects

@@ -25,7 +25,7 @@ import pytest
 from distributed import Client, LocalCluster
 
 import bigpca as bp
-from bigpca.data.sources import open_source
+from bigpca.data.dask_arrays import open_source
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.engine import run as run_module
 from bigpca.engine.cluster import run, watch

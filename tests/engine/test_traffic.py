@@ -20,7 +20,7 @@ from dask.task_spec import Task
 from distributed import Client, Scheduler, Worker
 
 import bigpca as bp
-from bigpca.data.sources import open_source
+from bigpca.data.dask_arrays import open_source
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.engine import layout
 from bigpca.engine.checkpoint import Resumed

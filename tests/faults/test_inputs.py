@@ -20,7 +20,8 @@ import zarr
 from scipy.sparse import csr_matrix
 
 import bigpca as bp
-from bigpca.data.sources import open_source, row_source
+from bigpca.data.dask_arrays import open_source
+from bigpca.data.sources import row_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.engine.events import DoneEvent, Event, PassEvent
 from bigpca.storage import files

@@ -9,8 +9,8 @@ import pytest
 from distributed import Client
 
 import bigpca as bp
+from bigpca.data.dask_arrays import open_source
 from bigpca.data.source import Source, Stamp
-from bigpca.data.sources import open_source
 from bigpca.engine import layout
 from bigpca.engine.events import Event, GroupEvent
 from tests.passes.kit import moments_of, rows_read

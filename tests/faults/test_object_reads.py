@@ -38,7 +38,8 @@ from zarr.codecs import BloscCodec, ZstdCodec
 from zarr.storage import ObjectStore as ZarrStore
 
 import bigpca as bp
-from bigpca.data.sources import row_source, source_of
+from bigpca.data.dask_arrays import source_of
+from bigpca.data.sources import row_source
 from bigpca.engine.events import GroupEvent
 from bigpca.errors import CorruptedChunkError, MissingChunksError, UnansweredError
 from bigpca.passes import fold

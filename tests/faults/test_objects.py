@@ -327,7 +327,7 @@ def test_an_update_at_a_url_reads_what_was_appended_and_rejects_what_was_changed
 @pytest.mark.parametrize("kind", ["s3", "obstore"])
 def test_stamps_take_one_listing_and_no_request_per_chunk(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zarr_arrays, "_of_object", None)
-    source = bp.data.sources.source_of(bp.open(store.opened()))
+    source = bp.data.dask_arrays.source_of(bp.open(store.opened()))
     assert len(source.stamps(0, N)) == N // CHUNK
 
 

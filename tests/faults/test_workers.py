@@ -14,7 +14,7 @@ import pytest
 from distributed import Client, LocalCluster, WorkerPlugin
 
 import bigpca as bp
-from bigpca.data.sources import open_source
+from bigpca.data.dask_arrays import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.engine.cluster.run import ClusterRun
 from tests.engine.conftest import start_cluster

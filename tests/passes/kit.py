@@ -17,7 +17,7 @@ from distributed import Client
 from numpy.typing import NDArray
 
 from bigpca.costs import BlockForm
-from bigpca.data.sources import open_source
+from bigpca.data.dask_arrays import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.engine.checkpoint import Checkpoint
 from bigpca.engine.events import Event, GroupEvent

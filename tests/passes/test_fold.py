@@ -165,7 +165,7 @@ FROM_MEMORY: dict[str, Callable[[], da.Array]] = {
 
 @pytest.mark.parametrize("name", FROM_MEMORY)
 def test_a_group_is_sent_its_own_rows_of_what_is_in_memory(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigpca.data.sources.DASK_CHUNK_BYTES", 1000)
+    monkeypatch.setattr("bigpca.data.dask_arrays.DASK_CHUNK_BYTES", 1000)
     monkeypatch.setattr("bigpca.data.sparse.NATIVE_BYTES", 1000)
     X = FROM_MEMORY[name]()
     source = graphs.GraphSource(X)

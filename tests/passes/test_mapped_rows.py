@@ -16,7 +16,8 @@ import bigpca as bp
 from bigpca import kernels
 from bigpca.arrays import mirror_upper
 from bigpca.costs import STRIP_BYTES, BlockForm, Work
-from bigpca.data.views import View, columns_of, view_of, viewed
+from bigpca.data.dask_arrays import columns_of, view_of, viewed
+from bigpca.data.views import View
 from bigpca.engine.checkpoint import Checkpoint
 from bigpca.engine.run import Run
 from bigpca.estimators.linear.maps import Sketching

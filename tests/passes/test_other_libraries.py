@@ -23,7 +23,7 @@ from bigpca import devices
 from bigpca.arrays import packed_size
 from bigpca.costs import BlockForm
 from bigpca.data.batches import BatchRows
-from bigpca.data.views import array_of
+from bigpca.data.dask_arrays import array_of
 from bigpca.devices import Device, GramThere, RowsThere, solving_on
 from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError

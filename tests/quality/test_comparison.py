@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.linalg import sqrtm
 
 import bigpca as bp
-from bigpca.data.views import named as with_names
+from bigpca.data.dask_arrays import named as with_names
 from bigpca.quality import (
     compare,
     eigenvalue_difference,

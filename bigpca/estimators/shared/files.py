@@ -17,11 +17,11 @@ import numpy as np
 from bigpca.arrays import Array, DType, Integers, named
 from bigpca.blas import numerical_environment
 from bigpca.data.containers import is_labelled
+from bigpca.data.dask_arrays import source_of
 from bigpca.data.grids import Grid, grid_to_stored, names_stored
 from bigpca.data.provenance import Provenance
 from bigpca.data.source import Source
 from bigpca.data.sources import open as open_array
-from bigpca.data.sources import source_of
 from bigpca.errors import ModelFormatError, brief
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.passes.reading.row_maps import GeneMap, Profile

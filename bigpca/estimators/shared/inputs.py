@@ -41,13 +41,14 @@ from bigpca.data.containers import (
     reject_foreign,
     reject_sparse_forms,
 )
-from bigpca.data.grids import COMPONENT, FEATURE, Grid, Labels, feature_names, is_held, note_rounded_columns
+from bigpca.data.dask_arrays import carried, names_of, open_graph, source_of, taken_from, viewed, with_index
+from bigpca.data.grids import COMPONENT, FEATURE, Grid, Labels, is_held, note_rounded_columns
 from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.roles import are_scores
+from bigpca.data.sources import feature_names, open_samples
 from bigpca.data.sources import open as open_array
-from bigpca.data.sources import open_graph, open_samples, source_of
 from bigpca.data.sparse import as_csr, is_csr, is_sliced, is_sparse
-from bigpca.data.views import View, carried, taken_from, viewed, with_index
+from bigpca.data.views import View
 from bigpca.devices import looked_at
 from bigpca.engine.interfaces import noting
 from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
@@ -167,7 +168,7 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
             f"Found array with {n} sample{'s' if n != 1 else ''} (shape={opened.shape}) while a minimum of {minimum} "
             f"is required{': a variance needs two rows' if minimum > 1 else ''}. Give more rows."
         )
-    rows = Rows.opened(opened, names=feature_names(opened), sample=sample, lazy=given or not is_held(X))
+    rows = Rows.opened(opened, names=names_of(opened), sample=sample, lazy=given or not is_held(X))
     if rows.origin.brings:
         rows = replace(rows, covariates=_covariates_of(opened, estimator))
     if rows.origin.stored is not None and not given:
@@ -374,26 +375,11 @@ def alleles_of(known: NDArray[np.object_], rows: Rows, name: str) -> Rows:
 
 
 def variants_of(rows: Rows) -> Names:
-    """Return the variants of genotypes, and of rows that were taken from these, such as slices; None for other rows.
-
-    Raises
-    ------
-    ValueError
-        For joined rows of files with other variants.
-    """
+    """Return the variants of genotypes, and of rows that were taken from these, such as slices; None for other rows."""
     origin = rows.origin
-    if origin.stored is not None or origin.arrays is None or origin.in_memory:
-        genotypes = origin.stored is not None and origin.stored.format == "bed"
-        return origin.names if genotypes else None
-    found = list[NDArray[np.object_]]()
-    for base in taken_from(rows.X, ordered=True)[0]:
-        source, names = source_of(base), carried(base).names
-        if source is None or source.format != "bed" or names is None:
-            return None
-        found.append(names)
-    if any(not np.array_equal(found[0], names) for names in found):
-        raise ValueError("rows of files with different variants, or alleles, were joined. Pass one file at a time.")
-    return found[0] if len(found[0]) == rows.viewed_columns else None
+    lazily = origin.stored is None and origin.arrays is not None and origin.names is not None
+    stored = [source_of(base) for base in taken_from(rows.X).bases] if lazily else [origin.stored]
+    return origin.names if all(one is not None and one.format == "bed" for one in stored) else None
 
 
 def scores_of(counts: GeneMap, rows: Rows, known: NDArray[np.object_], name: str) -> Rows:

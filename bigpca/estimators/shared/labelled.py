@@ -18,10 +18,11 @@ from sklearn.base import BaseEstimator
 
 from bigpca.arrays import Matrix
 from bigpca.data.containers import is_labelled
+from bigpca.data.dask_arrays import carrying, viewed
 from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, as_fitted_grid, is_held, kept_view
 from bigpca.data.provenance import version_of
 from bigpca.data.sources import open as open_array
-from bigpca.data.views import View, carrying, viewed
+from bigpca.data.views import View
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import NonFiniteError, naming_argument, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, called, running
@@ -258,7 +259,7 @@ def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
             f"missing_value = {own.missing} in X, but {owner} was fitted with {grid.missing or 'none'}. Give X the "
             "codes of the fit, or NaN where values are missing."
         )
-    if rows.origin.view is None or own.kept is None:
+    if own.kept is None:
         return _cut(rows, grid)
     if grid.kept is None or not np.array_equal(grid.kept, own.kept):
         raise ValueError(

@@ -15,8 +15,8 @@ import numpy as np
 
 from bigpca.arrays import DType, working_dtype
 from bigpca.data.batches import BatchLabels, batch_labels
+from bigpca.data.dask_arrays import LEFT_OUT, carrying
 from bigpca.data.provenance import Provenance
-from bigpca.data.views import LEFT_OUT, carrying
 from bigpca.data.weights import open_weights
 from bigpca.engine.events import ProgressArgument
 from bigpca.engine.local import threads_here

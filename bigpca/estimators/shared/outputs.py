@@ -23,10 +23,10 @@ import bigpca.dask_array as da
 from bigpca.arrays import Path
 from bigpca.data.batches import has_batches
 from bigpca.data.containers import is_dask_frame
+from bigpca.data.dask_arrays import carrying
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Made
 from bigpca.data.roles import ROWS
-from bigpca.data.views import carrying
 from bigpca.engine.events import ProgressArgument, resolve_progress
 from bigpca.engine.run import Run
 from bigpca.estimators.shared.fit import called

@@ -20,7 +20,7 @@ from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, tied, unpack
-from bigpca.data.views import carries_beside, columns_of
+from bigpca.data.dask_arrays import carries_beside, columns_of
 from bigpca.engine.jobs import PassState
 from bigpca.engine.layout import plan_layout
 from bigpca.engine.planning import SolveCost

@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca import PCA
-from bigpca.data.sources import source_of
+from bigpca.data.dask_arrays import source_of
 from bigpca.rules import RelativeThreshold
 from tests.builders import data_with_spectrum, rank_deficient
 from tests.estimators.stores import exact, stored, unreadable

@@ -18,9 +18,9 @@ import zarr
 import bigpca as bp
 from bigpca.data import flat_files
 from bigpca.data.containers import is_labelled
+from bigpca.data.dask_arrays import source_of
 from bigpca.data.grids import is_held
 from bigpca.data.labels import open_labels
-from bigpca.data.sources import source_of
 from bigpca.estimators.shared.inputs import is_lazy
 from bigpca.quality import dot_product_error, feature_replacement_bound
 from tests.estimators.doors import DENSE_ONLY, REJECTED, RIGHT, lazy
@@ -209,6 +209,15 @@ NAMED = {
     "pyarrow.RecordBatch": (lambda p: pa.RecordBatch.from_pandas(_frame(X)), lambda given: given.select([*"zyxwvu"])),
     "Dask DataFrame, opened": (lambda p: bp.open(RIGHT["Dask DataFrame"].make(p, X)),
         lambda given: bp.open(_frame(X).set_axis([f"f{i}" for i in range(6)][::-1], axis=1))),
+    "columns of an opened table": (lambda p: bp.open(_frame(X)), lambda given: given[:, ::-1]),
+    "a list of its columns": (lambda p: bp.open(_frame(X)), lambda given: given[:, [1, 0, 2, 3, 4, 5]]),
+    "rows of an opened table": (lambda p: bp.open(_frame(X))[5:], lambda given: bp.open(_frame(X).iloc[:, ::-1])[::2]),
+    "rows of a DataArray": (lambda p: bp.open(_array(X, f=list("uvwxyz"))).rechunk((7, 3))[[*range(9, 60), 3]],
+        lambda given: bp.open(_array(X[:, ::-1], f=list("zyxwvu")))[5:]),
+    "columns of a list of its rows": (lambda p: bp.open(_array(X, f=list("uvwxyz")))[5:][:, [0, 2, 4, 1, 3, 5]],
+        lambda given: given[::2, ::-1]),
+    "joined rows": (lambda p: da.concatenate([bp.open(_frame(X))[:3], bp.open(_frame(X))]),
+        lambda given: given[:, ::-1]),
     "DataArray": (lambda p: _array(X, f=list("uvwxyz")), lambda given: given[:, ::-1]),
     "DataArray of numbers": (lambda p: _array(X, f=[0.5, 1.5, 2.5, 3.5, 4.5, 5.5]), lambda given: given[:, ::-1]),
     "DataArray of a grid": (lambda p: _array(X.reshape(60, 3, 2), lat=[10, 20, 30], lon=[5, 6]),

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 from sklearn.base import clone
 
 import bigpca as bp
-from bigpca.data.sources import source_of
+from bigpca.data.dask_arrays import source_of
 from bigpca.errors import ModelFormatError
 from bigpca.estimators.shared import files
 

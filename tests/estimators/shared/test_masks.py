@@ -74,8 +74,23 @@ def test_rows_are_added_and_models_merged_on_one_mask(tmp_path: Path) -> None:
         np.testing.assert_allclose(one.explained_variance_, bp.PCA(2).fit(PLAIN).explained_variance_, rtol=1e-10)
     other = SEA.copy()
     other[0, 0] ^= True
-    with pytest.raises(ValueError, match=r"the mask of X keeps 1\d places, which are not the 1\d that PCA was fitted"):
-        model.transform(bp.open(field(), mask=other))
+    for moved in (bp.open(field(), mask=other), bp.open(field(), mask=other)[3:], bp.open(field(), mask=~SEA)[[1]]):
+        with pytest.raises(ValueError, match=r"the mask of X keeps \d+ places, which are not the 1\d that PCA"):
+            model.transform(moved)
+
+
+@pytest.mark.parametrize("coords", [True, False])
+def test_rows_that_are_chosen_keep_grid_and_mask(coords: bool) -> None:
+    given = field() if coords else field().drop_vars(["lat", "lon"])
+    rows = bp.open(given, mask=SEA)
+    model = bp.PCA(2).fit(rows[4:])
+    np.testing.assert_allclose(model.transform(given), bp.PCA(2).fit(PLAIN[4:]).transform(PLAIN), atol=1e-9)
+    np.testing.assert_array_equal(model.to_xarray()["components"].notnull()[0], SEA)
+    np.testing.assert_allclose(model.transform(rows[[7, 3]]), model.transform(rows)[[7, 3]], atol=1e-12)
+    with pytest.raises(ValueError, match="already opened with a pattern, columns or a missing value"):
+        bp.open(rows[4:], mask=np.arange(12) > 3)
+    two = bp.open(given.expand_dims(member=2).assign_coords(member=[1, 2]), sample_dims=("time", "member"), mask=SEA)
+    np.testing.assert_allclose(bp.PCA(2).fit(two[8:]).mean_, model.mean_, atol=1e-12)
 
 
 @pytest.mark.parametrize("shape", [(3, 4, 4), (48,)])
