@@ -7,21 +7,29 @@ read finds it first, and their rows are those that it leaves.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, cast
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector
+from bigpca.arrays import STRIP, Array, DType, Integers, Matrix, Vector, add_packed, packed_size, unpack
+from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.folds import whole_moments
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct
+from bigpca.passes.fold import Read
 from bigpca.passes.reading.row_maps import EachSide, Learning, MapStep, RowMap, RowPreprocessor
 from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import beside_covariates
 from bigpca.passes.summaries import Lesson
 from bigpca.records import stored
-from bigpca.solvers.eigh import ENOUGH, EPS, TOLD, rounded_squares
+from bigpca.solvers.eigh import AGAIN, ENOUGH, EPS, FAINT, NOISE, ROUNDED, TOLD, rounded_squares, stored_squares
+
+if TYPE_CHECKING:
+    from bigpca.solvers.moments import Frame, Scatter
 
 FLOPS_PER_VALUE = 4  # of preprocessing
 # Of an effect, up to which what is left counts as rounding: a sum of q products with coefficients that are rounded too.
@@ -57,14 +65,13 @@ class Regression:
         coef = self.coef[own]
         return Residuals(coef=coef, mean=np.concatenate([np.zeros(len(coef)), self.mean]), rank=self.rank)
 
-    def warn_if_dependent(self, *, once: bool = False) -> None:
-        """Report the rank of the covariates where some follow from others, to the digits of ``once`` read rows."""
+    def warn_if_dependent(self) -> None:
+        """Report the rank of the covariates where some follow from others."""
         if self.rank < len(self.mean):
-            digits, which = (" to the digits of one read", "these") if once else ("", "all of them")
             warn_approximation(
-                f"of {len(self.mean)} covariates, {self.rank} are linearly independent (beside a constant){digits}. "
-                f"What {which} explain was taken out, but their coefficients are not unique. Leave out those that "
-                "follow from others, such as one of the indicators of groups."
+                f"of {len(self.mean)} covariates, {self.rank} are linearly independent (beside a constant). What all "
+                "of them explain was taken out, but their coefficients are not unique. Leave out those that follow "
+                "from others, such as one of the indicators of groups."
             )
 
     def warn_if_rounded(self) -> None:
@@ -81,6 +88,153 @@ class Regression:
                 f"{min(self.coarse, 1.0):.1g} of the variance that is left. The result is that of the stored values. "
                 "Store float64, deviations from a constant, or leave out columns that covariates determine."
             )
+
+
+@dataclass(frozen=True)
+class Adjustment:
+    """How the linear effect of covariates, the last columns of sums, is taken out of the other columns.
+
+    Attributes
+    ----------
+    covariates : int
+        q of them; where there are none, sums are left as they are.
+    roundings : tuple of float
+        Relative rounding of the stored values, of rows (or of each of their columns) and of covariates.
+    scales : bool
+        Whether columns are divided by anything.
+    alike : bool
+        Whether each column counts alike in the error of what is left, although none is divided by anything.
+    """
+
+    covariates: int
+    roundings: tuple[float, ...]
+    scales: bool = False
+    alike: bool = False
+
+    def of(self, joint: Moments, again: Remainder | None = None) -> tuple[Moments, Regression | None]:
+        """Return the moments of the residuals of the columns, and the regression; the same moments where q is 0.
+
+        ``S_xx - S_xz S_zz^-1 S_zx``, with the inverse on the numerical range of S_zz; after a second read the same of
+        what it left of x. What is left of a column that covariates determine is rounding, and becomes 0.
+
+        Raises
+        ------
+        ValueError
+            If the covariates determine every column, because they are as many as the rows.
+        """
+        if not (q := self.covariates):
+            return joint, None
+        from bigpca.solvers.moments import least_squares  # which other fits do not need
+
+        summed = joint if again is None else whole_moments(cast("Accumulator", again.state))
+        S, p, precision = unpack(summed.packed, summed.n_features), joint.n_features - q, max(summed.precision, EPS)
+        z, across, B, squares = self._scatter(joint), S[:p, p:].T, None, joint.squares
+        check_left(z.rank, joint.count)
+        if again is None:
+            across = z.frame.into(across)
+        else:
+            z, B = replace(z, S=S[p:, p:], frame=cast("Frame", again.frame)), again.coef.T
+        coef, error = least_squares(z, across, 0.0, B)
+        explained = z.solved().across(across)  # (rank, p), of uncorrelated covariates
+        S, total = S[:p, :p].copy(), np.diagonal(S)[:p].copy()
+        for i in range(0, p, STRIP):
+            S[i : i + STRIP, i:] -= explained[:, i : i + STRIP].T @ explained[:, i:]
+        # The difference of two sums of the size of the total is known to its rounding, and rows to that of centring.
+        lost, noise = ROUNDED * np.sqrt(p + q) * precision * total, rounded_squares(squares, joint.mean, joint.weight)
+        noise, left = noise[:p] + noise[p:] @ coef**2, np.diagonal(S).copy()
+        roundings = np.append(np.broadcast_to(self.roundings[:-1], p), np.full(q, self.roundings[-1]))
+        stored = stored_squares(squares, joint.mean, joint.weight, roundings)
+        coarse = np.where(left > np.maximum(lost, NOISE * noise), stored[:p] + stored[p:] @ coef**2, 0.0)
+        if self.scales:  # columns that are divided by what is left of them would be rounding of their stored values
+            noise = np.maximum(noise, stored[:p])
+        rounded = left <= np.maximum(lost, NOISE * noise)
+        S[rounded], S[:, rounded] = 0.0, 0.0
+        # Of each column where they are divided by their deviations, else of their sum.
+        left, known, share = np.maximum(left, lost), np.maximum(np.maximum(left, lost), FAINT * NOISE * noise), 0.0
+        if (total > 0).any():
+            parts = np.stack([lost, known, coarse, left])[:, total > 0]
+            lost, known, coarse, left = parts if self.scales or self.alike else parts.sum(axis=1, keepdims=True)
+            error, share = max(error, float((lost / known).max())), float((coarse / left).max())
+        packed, found = np.zeros(packed_size(p)), None if joint.lost is None else joint.lost[:p]
+        add_packed(packed, S)
+        residual = replace(joint, n_features=p, mean=joint.mean[:p], packed=packed, precision=precision, lost=found)
+        return residual, Regression(coef.T.copy(), joint.mean[p:], z.rank, error, share)
+
+    def doubt(self, state: Accumulator) -> Remainder | None:
+        """Return a second read of what covariates leave of rows, by the sums of the first; None where these suffice."""
+        joint = whole_moments(state)
+        _, known = self.of(joint)
+        if known is None or known.error <= AGAIN:
+            return None
+        return Remainder(joint.mean, known.coef, self._scatter(joint).refined())
+
+    def planned(self, rows: Rows) -> Rows | None:
+        """Return rows as that read sums them, to plan it; None if they come only once, or have no covariates."""
+        if not self.covariates or rows.order.once or rows.order.open_ended:
+            return None
+        d, q = rows.n_columns - self.covariates, self.covariates
+        return Remainder(np.zeros(d + q), np.broadcast_to(0.0, (d, q))).applied(rows)
+
+    def _scatter(self, joint: Moments) -> Scatter:
+        """Return the scatter of the covariates."""
+        from bigpca.solvers.moments import Scatter
+
+        own = slice(joint.n_features - self.covariates, None)
+        noise = rounded_squares(joint.squares[own], joint.mean[own], joint.weight)
+        S = unpack(joint.packed, joint.n_features)[own, own]
+        return Scatter.of(S, noise, max(joint.precision, EPS), joint.count - 1)
+
+
+def taken_out(joint: Moments, known: Regression | None) -> Moments:
+    """Return moments of rows without the effect of covariates that is known from others, if any is."""
+    if known is None:
+        return joint
+    d = len(known.coef)
+    mean = joint.mean[:d] - known.coef @ (joint.mean[d:] - known.mean)
+    return replace(joint.times(np.hstack([np.eye(d), -known.coef]).T), mean=mean)
+
+
+@dataclass(frozen=True)
+class Remainder(RowPreprocessor):
+    """Rows as they are read again where one read leaves too few digits, and their sums: what covariates leave of x.
+
+    ``x - mean_x - coef (z - mean_z)`` and, behind it, ``T'(z - mean_z)``, whose scatter is near the identity.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d + q,)
+    coef : ndarray of shape (d, q)
+        As one read knows it; what is left of the effect is small, and known to its own digits.
+    frame : Frame
+        T; None in plans.
+    state : Accumulator or None
+        Once it is read.
+    """
+
+    mean: Vector
+    coef: Matrix
+    frame: Frame | None = None
+    state: Accumulator | None = None
+
+    def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
+        """Return (b, d + q)."""
+        found = np.subtract(rows, self.mean, dtype=np.float64)
+        left, z = np.split(found, [len(self.coef)], axis=1)
+        left -= z @ self.coef.T
+        z[...] = z @ cast("Frame", self.frame).T
+        return found
+
+    def output_dtype(self, dtype: DType) -> DType:
+        """Return float64, as of :class:`Residuals`."""
+        return np.dtype(np.float64)
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """The centred rows, and the effect, in float64."""
+        return 16 * rows * d, 0
+
+    def applied(self, rows: Rows) -> Rows:
+        """Return the rows of the second read, from those of the first."""
+        return rows.mapped(MapStep(self, rows.n_columns, 2 * self.coef.size))
 
 
 def rank_of(maps: Sequence[RowPreprocessor]) -> int:
@@ -165,31 +319,68 @@ class Residuals(RowPreprocessor):
 
 @dataclass(eq=False)
 class LearnedResiduals(Learning):
-    """Residuals whose coefficients one read of rows beside their covariates finds: their products with the latter."""
+    """Residuals whose coefficients one read of rows beside their covariates finds: their products with the latter.
+
+    Where that leaves too few digits, a second read finds them as in fits from moments.
+    """
 
     found: Residuals
+    second: Learning | None = None
 
     def lessons(self, rows: Rows) -> Sequence[Lesson]:  # type: ignore[override]
-        """Return that read."""
+        """Return both reads."""
         d, q = rows.widths
-        template = FusedProduct.of(d + q, DenseFactor(np.eye(d + q, q, -d)))
-        return (Lesson(self, rows, f"effect of {q} covariates", {"products": template}, _regressed, about_zero=False),)
+        products = {"products": FusedProduct.of(d + q, DenseFactor(np.eye(d + q, q, -d)))}
+        self.second = Learning(Remainder(np.zeros(d + q), np.broadcast_to(0.0, (d, q))))
+        again = rows.mapped(MapStep(self.second, d + q, 2 * d * q))
+        effect = f"effect of {q} covariates"
+        return (
+            Lesson(self, rows, effect, products, _regressed, about_zero=False),
+            SecondLesson(self, again, f"rest of the {effect}, if digits lack", products, _regressed, about_zero=False),
+        )
+
+
+@dataclass(frozen=True)
+class SecondLesson(Lesson):
+    """A read of what the first one left, which is made where that left too few digits."""
+
+    @cached_property
+    def read(self) -> Read[dict[str, Accumulator]]:
+        """The read."""
+        return super().read.repeated(0, 1)
+
+    def learn(self, run: Run) -> None:
+        """Read, if necessary."""
+        if _remainder_of(self.of).frame is not None:
+            super().learn(run)
+
+
+def _remainder_of(of: Learning) -> Remainder:
+    return cast("Remainder", cast("Learning", cast("LearnedResiduals", of).second).found)
 
 
 def _regressed(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocessor:
     from bigpca.solvers.moments import Scatter, least_squares  # which other fits do not need
 
-    products, given = cast("FusedProduct", states["products"]), cast("Residuals", of.found)
-    S, mean, q = products.centred(), products.mean, products.n_columns
-    noise = rounded_squares(products.centred_squares()[-q:], mean[-q:], products.weight)
-    z = Scatter.of((S[-q:] + S[-q:].T) / 2, noise, max(products.precision, EPS), products.count - 1)
-    coef, error = least_squares(z, z.frame.into(S[:-q].T), 0.0)
+    products, known, mean = cast("FusedProduct", states["products"]), _remainder_of(of), None
+    S, q, precision = products.centred(), products.n_columns, max(products.precision, EPS)
+    S_zz, across = (S[-q:] + S[-q:].T) / 2, S[:-q].T
+    if known.frame is None:
+        mean = products.mean
+        noise = rounded_squares(products.centred_squares()[-q:], mean[-q:], products.weight)
+        z = Scatter.of(S_zz, noise, precision, products.count - 1)
+        coef, error = least_squares(z, z.frame.into(across), 0.0)
+    else:
+        mean, z = known.mean, Scatter(S_zz, known.frame, precision, products.count - 1)
+        coef, error = least_squares(z, across, 0.0, known.coef.T)
     check_left(z.rank, products.count)
     found = Regression(coef.T.copy(), mean[-q:], z.rank, error)
-    found.warn_if_dependent(once=True)
-    if z.rank == q:  # else directions that are cut seem unknown
+    if known.frame is None and error > AGAIN:
+        cast("Learning", cast("LearnedResiduals", of).second).found = Remainder(mean, found.coef, z.refined())
+    else:
+        found.warn_if_dependent()
         found.warn_if_rounded()
-    return Residuals(given.keeps_mean, found.coef, mean, z.rank)
+    return Residuals(cast("Residuals", of.found).keeps_mean, found.coef, mean, z.rank)
 
 
 def steps_beside(maps: Sequence[RowPreprocessor], rows: Rows) -> tuple[Rows, tuple[MapStep, ...]]:

@@ -33,6 +33,7 @@ from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
+from bigpca.passes.residuals import taken_out
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.quality.measurement import Replaced, SquaredScores, strip_rows
@@ -489,12 +490,11 @@ def drift(model: Any) -> Drift:
 
 def _apart(state: Moments, rest: Any) -> tuple[float, float, float]:
     """Return T2, SPE and lost of a group, against the model of the others."""
-    state, others = (in_units_of_rows(rest, one) for one in (state, whole_state(rest, "drift")))
+    both = (in_units_of_rows(rest, one) for one in (state, whole_state(rest, "drift")))
+    # The residuals, by the covariates' effect on the other groups.
+    state, others = (taken_out(one, rest._result.regression) for one in both)
     V, values = rest.components_, rest._result.known_variances
     e, S = state.mean - others.mean, unpack(state.packed, state.n_features) / (state.weight - 1)
-    if rest._result.regression is not None:  # the residuals, by the covariates' effect on the other groups
-        A = np.hstack([np.eye(len(rest.mean_)), -rest._result.regression.coef])
-        e, S = A @ e, A @ S @ A.T
     if rest.scale_ is not None:
         e, S = e / rest.scale_, S / rest.scale_ / rest.scale_[:, None]
     t, share = V @ e, 1 / state.weight + 1 / others.weight

@@ -14,8 +14,7 @@ from bigpca.engine.jobs import PassState
 from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.maps import read_again
-from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, linear_bytes, remainder, solve_moments
+from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, linear_bytes, solve_moments
 from bigpca.estimators.shared.results import KeptRows
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
@@ -23,6 +22,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.observed_columns import ObservedPairs
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import PRECISE
+from bigpca.passes.residuals import Remainder
 from bigpca.solvers.components import CrossValidated, by_name
 from bigpca.solvers.eigh import eigh_bytes
 
@@ -80,14 +80,12 @@ class CovarianceFit(PCAFit):
     @cached_property
     def again(self) -> Read[Folded[Accumulator]] | None:
         """The second read, if there may be one: of what covariates leave of the rows."""
-        rows = read_again(self.rows) if self.settings.covariates and self.before is None else None
-        return None if rows is None else Read.into(rows, "refined", self._left, dtype=PRECISE).repeated(0, 1)
-
-    @property
-    def _left(self) -> Accumulator:
-        """The state of the second read, which rules that leave out folds need of each."""
-        rule = by_name(self.settings.n_components)
-        return self.template if isinstance(rule, CrossValidated) else Moments(self.rows.n_columns)
+        rows = self.settings.adjustment.planned(self.rows) if self.before is None else None
+        if rows is None:
+            return None
+        rule = by_name(self.settings.n_components)  # one that leaves out folds needs the state of each
+        left = self.template if isinstance(rule, CrossValidated) else Moments(self.rows.n_columns)
+        return Read.into(rows, "refined", left, dtype=PRECISE).repeated(0, 1)
 
     @property
     def precision(self) -> float:
@@ -116,18 +114,12 @@ class CovarianceFit(PCAFit):
 
     def run(self, run: Run) -> PCAResult:
         settings = replace(self.settings, roundings=self.rows.roundings)
-        if self.again is None:
-            solve: Callable[[PassState], PCAResult] = partial(_solve, settings=settings)
-            found = self.moments.to(solve)(run, shift=self.rows.means)  # one pass over X
-        else:
-            read = self.read(run)
-            second = remainder(read.state, settings)
-            if second is not None:
-                left = replace(self.again, rows=second.applied(self.rows))(run).state
-                second = replace(second, state=left)
-            found = solve_moments(read.state, settings, omitted=read.n_omitted_, again=second)
-        if found.regression is not None:
-            found.regression.warn_if_dependent()
+        solve: Callable[[PassState], Doubtful | PCAResult] = partial(_solve, settings=settings, unsure=bool(self.again))
+        found = self.moments.to(solve)(run, shift=self.rows.means)  # one pass over X
+        if isinstance(found, Doubtful):
+            again = replace(cast("Read[Folded[Accumulator]]", self.again), rows=found.second.applied(self.rows))
+            second = replace(found.second, state=again(run).state)
+            found = solve_moments(found.sums, settings, omitted=found.omitted, again=second)
         if found.negative_eigenvalue_:
             warn_approximation(
                 "the covariance from pairs of columns has negative eigenvalues, as no covariance of complete rows has: "
@@ -138,9 +130,21 @@ class CovarianceFit(PCAFit):
         return found
 
 
-def _solve(state: PassState, *, settings: Settings) -> PCAResult:
+@dataclass(frozen=True)
+class Doubtful:
+    """The sums of a read that leave too few digits, and the second read that finds them."""
+
+    sums: Accumulator
+    omitted: int
+    second: Remainder
+
+
+def _solve(state: PassState, *, settings: Settings, unsure: bool) -> Doubtful | PCAResult:
     """Solve in the task that holds the state."""
     sums = cast("Accumulator", state.parts["state"])
     if isinstance(sums, FoldStates):
         sums = sums.here()
+    second = settings.adjustment.doubt(sums) if unsure else None
+    if second is not None:
+        return Doubtful(sums.here(), state.omitted, second)
     return solve_moments(sums, settings, omitted=state.omitted)

@@ -41,7 +41,7 @@ from bigpca.estimators.linear.monitoring import (
     has_covariance,
     plain_projection,
 )
-from bigpca.estimators.linear.spectrum import PCAResult, Settings, without_covariates
+from bigpca.estimators.linear.spectrum import PCAResult
 from bigpca.estimators.shared.certificates import BoundedSubspaces
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import fit_seed
@@ -60,6 +60,7 @@ from bigpca.estimators.shared.transformer import of_all
 from bigpca.passes.accumulators.folds import FoldStates, merged
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import INCOMPLETE
+from bigpca.passes.residuals import Adjustment
 from bigpca.passes.rows import Rows, filled
 from bigpca.records import Held
 from bigpca.solvers.scaling import Whitening
@@ -364,6 +365,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     def _warn(self, found: PCAResult, n_classes: int = 1) -> None:
         super()._warn(found)
         if found.regression is not None:
+            found.regression.warn_if_dependent()
             found.regression.warn_if_rounded()
 
     def _restored(self, held: Held) -> PCAResult:
@@ -413,9 +415,8 @@ def residual_state(model: LinearModel[State], what: str) -> State:
     """Return the statistics of all rows without the effect of covariates; raises as :func:`whole_state`."""
     if (left := getattr(model._result, "left", None)) is not None:  # of a second read
         return cast("State", left)
-    state, q = whole_state(model, what), model._steps.summed
-    settings = Settings(None, covariates=q, roundings=model._result.roundings)
-    return without_covariates(state, settings)[0] if q and isinstance(state, Moments) else state
+    state: Unchecked = whole_state(model, what)
+    return Adjustment(model._steps.summed, model._result.roundings).of(state)[0]  # type: ignore[return-value]
 
 
 def in_units_of_rows(model: LinearModel[State], state: Moments) -> Moments:

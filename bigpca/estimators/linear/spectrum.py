@@ -7,25 +7,25 @@ moments, and the errors of left-out folds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Self, cast
+from dataclasses import KW_ONLY, dataclass, field
+from typing import ClassVar, Self, cast
 
 import numpy as np
 
-from bigpca.arrays import STRIP, Array, Matrix, Vector, add_packed, mirror_upper, packed_size, unpack
+from bigpca.arrays import Array, Matrix, Vector, mirror_upper, unpack
 from bigpca.devices import device_of_solve, diagonal_of, divided_by, host_array, plus_outer, square_on
 from bigpca.engine.local import threads_here
-from bigpca.estimators.linear.maps import SecondRead, Standardization
+from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.shared.certificates import Certificate, Certified
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import SummedRows
 from bigpca.passes.accumulators.base import Accumulator, WeightSums, column_scale
-from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
+from bigpca.passes.accumulators.folds import FoldStates, left_out, whole_moments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.observed_columns import ObservedPairs
-from bigpca.passes.residuals import Regression, check_left
+from bigpca.passes.residuals import Adjustment, Regression, Remainder, taken_out
 from bigpca.passes.rows import Rows
 from bigpca.records import bytes_of, of_part, stored
 from bigpca.settings import setting
@@ -43,9 +43,7 @@ from bigpca.solvers.components import (
     rounding_level,
 )
 from bigpca.solvers.eigh import (
-    AGAIN,
     EPS,
-    FAINT,
     NOISE,
     ROUNDED,
     all_eigenvalues,
@@ -59,9 +57,6 @@ from bigpca.solvers.eigh import (
 from bigpca.solvers.indefinite import negative_eigenvalue
 from bigpca.solvers.scaling import Blocks
 from bigpca.solvers.shrinkage import shrinkage_factors
-
-if TYPE_CHECKING:
-    from bigpca.solvers.moments import Scatter
 
 WHOLE = 1024  # rows or columns of a matrix whose other eigenvalues cost little beside its leading pairs
 
@@ -114,21 +109,23 @@ class Settings(IterationSettings):
     covariates : int
         Number of the last columns, whose linear effect is taken out of the others.
     roundings : tuple of float
-        Relative rounding of the stored values, of rows (or of each of their columns) and of covariates.
-    alike : bool
-        Whether each column counts alike in the error of what covariates leave, although none is divided by anything.
+        Relative rounding of the stored values, of rows and of covariates.
     """
 
     standardization: Standardization = field(default_factory=Standardization)
     keep_state_bytes: int = 256 << 20
     covariates: int = 0
     roundings: tuple[float, ...] = (EPS,)
-    alike: bool = False
 
     center = of_part("standardization", "center")
     scale = of_part("standardization", "scale")  # by what is learned of the columns they are divided
     of_columns = of_part("standardization", "of_columns")  # or by what is learned of single columns, before blocks
     scales = of_part("standardization", "scales")  # whether by anything, learned or given
+
+    @property
+    def adjustment(self) -> Adjustment:
+        """How the effect of covariates is taken out."""
+        return Adjustment(self.covariates, self.roundings, self.scales)
 
     def wanted(self, n: int, d: int) -> int:
         """Number of eigenpairs to compute."""
@@ -315,24 +312,14 @@ class PCAFit(Fit[PCAResult]):
         return False
 
 
-def whole_moments(state: Accumulator) -> Moments:
-    """Return the moments of all rows of a state, which may be one for each fold."""
-    if isinstance(state, FoldStates):
-        return whole_moments(merged(state.states))
-    found = getattr(state, "moments", state)
-    if not isinstance(found, Moments):
-        raise TypeError(f"the state holds {type(found).__name__}, Moments were expected")
-    return found
-
-
 def solve_moments(
-    sums: Accumulator, settings: Settings, *, omitted: int = 0, again: SecondRead | None = None
+    sums: Accumulator, settings: Settings, *, omitted: int = 0, again: Remainder | None = None
 ) -> PCAResult:
     """Eigen-decompose the covariance of a :class:`Moments` state, or of one for each group (tutorial, algorithm 1).
 
     ``center=False`` uses moments about zero, ``scatter + n mean mean'``, without cancellation; ``scale`` divides by the
     standard deviations (correlation matrix). With covariates, the moments of the residuals are solved: see
-    :func:`without_covariates`. Memory beside the packed state: the d x d matrix and LAPACK's work space.
+    :class:`Adjustment`. Memory beside the packed state: the d x d matrix and LAPACK's work space.
 
     Raises
     ------
@@ -340,17 +327,14 @@ def solve_moments(
         With fewer than two rows left.
     """
     summed = whole_moments(sums)
-    moments = summed.here()
-    joint, before, regression, effects = moments, None, None, 0
-    check_enough_rows(moments.count, omitted, sums=moments.weight_sums)
-    if settings.covariates:
-        before = joint.squares[: -settings.covariates]
-        moments, regression = without_covariates(joint, settings, again)
-        effects = regression.rank
+    joint = summed.here()
+    check_enough_rows(joint.count, omitted, sums=joint.weight_sums)
+    moments, regression = settings.adjustment.of(joint, again)
     n, d, weight = moments.count, moments.n_features, moments.weight
+    before, effects = joint.squares[:d], 0 if regression is None else regression.rank
     centred = moments.centring_error if settings.center or settings.scale else None
     keep = sums.state_bytes <= settings.keep_state_bytes
-    S = square_on(device_of_solve(d), moments, moments if settings.covariates else summed)
+    S = square_on(device_of_solve(d), moments, summed if regression is None else moments)
     scale, spread = None, diagonal_of(S)
     if settings.of_columns:
         scale = column_scale(spread, moments.mean, n, settings.of_columns, weight)
@@ -379,11 +363,11 @@ def solve_moments(
         rule = rule.at(errors, weights)
     k = resolve_components(rule, values, total, n - effects, d, weight - effects, columns, moments.precision)
     rank = numerical_rank(values, d)  # the others are rounding of the solver
-    noise = rounded_squares(spread if before is None else before, moments.mean, weight)
+    noise = rounded_squares(before, moments.mean, weight)
     if moments.precision > np.finfo(np.float64).eps:
         # Or of the products: an entry is known to eps of its two columns, so u'S u to sqrt(d) eps of their part in u.
         # What was taken out was rounded as large as it was.
-        spread = (spread if before is None else before) / ((weight - 1) * (1.0 if scale is None else scale**2))
+        spread = before / ((weight - 1) * (1.0 if scale is None else scale**2))
         known = values > ROUNDED * np.sqrt(d) * moments.precision * (vectors**2 @ spread)
         rank = min(rank, int(np.flatnonzero(known)[-1]) + 1 if known.any() else 0)
     # Or of rows that were centred in float64, as the last bits of a constant column: each axis by itself.
@@ -436,7 +420,7 @@ def shrinkage_of(whole: Vector | None, k: int, freedom: float) -> tuple[float, .
 
 
 def held_out_errors(
-    folds: FoldStates, settings: Settings, rule: CrossValidated, again: SecondRead | None = None
+    folds: FoldStates, settings: Settings, rule: CrossValidated, again: Remainder | None = None
 ) -> tuple[Matrix, Vector]:
     """Return the errors (f, m) of 0 to m - 1 components per row of each fold, by all others, and the rows of each.
 
@@ -452,20 +436,18 @@ def held_out_errors(
     states, found = cast("list[Moments]", folds.filled("an int")), []
     for state, rest in zip(states, left_out(states), strict=True):
         check_enough_rows(rest.count, sums=rest.weight_sums)
-        S, e, q = unpack(state.packed, state.n_features), state.mean - rest.mean, settings.covariates
-        left, effect = (rest, None) if not q else without_covariates(rest, settings)
+        left, effect = settings.adjustment.of(rest)
+        own = taken_out(state, effect)
+        S, e = unpack(own.packed, own.n_features), own.mean - left.mean
         d, C, mean, scale = left.n_features, left.scatter, left.mean, None
         if again is not None:
             mean = mean + again.mean[:d]
         if settings.of_columns:
             scale = column_scale(np.diagonal(C).copy(), mean, rest.count, settings.of_columns, rest.weight)
         if not settings.center:
-            e[:d] += mean
+            e += mean
             C = plus_outer(C, rest.weight, mean)
         S += state.weight * np.outer(e, e)  # about the mean of the others, which has seen none of these rows
-        if effect is not None:
-            B = np.vstack([np.eye(d), -effect.coef.T])
-            S = B.T @ S @ B
         if scale is not None:
             C, S = divided_by(C, scale), S / scale / scale[:, None]
         if isinstance(settings.scale, Blocks):
@@ -477,77 +459,6 @@ def held_out_errors(
         found.append(rule.errors(values, axes.T, S, state.weight, rank))
     m = min(map(len, found))
     return np.stack([errors[:m] for errors in found]), np.array([state.weight for state in states])
-
-
-def without_covariates(
-    joint: Moments, settings: Settings, again: SecondRead | None = None
-) -> tuple[Moments, Regression]:
-    """Return the moments of the residuals of the columns on the last ones, which are covariates, and the regression.
-
-    ``S_xx - S_xz S_zz^-1 S_zx``, with the inverse on the numerical range of S_zz; after a second read the same of what
-    it left of x. What is left of a column that covariates determine is rounding, and becomes 0.
-
-    Raises
-    ------
-    ValueError
-        If the covariates determine every column, because they are as many as the rows.
-    """
-    from bigpca.solvers.moments import least_squares  # which other fits do not need
-
-    summed = joint if again is None else whole_moments(cast("Accumulator", again.state))
-    q = settings.covariates
-    S, p, precision = unpack(summed.packed, summed.n_features), joint.n_features - q, max(summed.precision, EPS)
-    covariates, across, B = covariate_scatter(joint, settings), S[:p, p:].T, None
-    check_left(covariates.rank, joint.count)
-    if again is None:
-        across = covariates.frame.into(across)
-    else:
-        covariates, B = replace(covariates, S=S[p:, p:], frame=again.frame), again.B
-    coef, error = least_squares(covariates, across, 0.0, B)
-    explained = covariates.solved().across(across)  # (rank, p), of uncorrelated covariates
-    S, total = S[:p, :p].copy(), np.diagonal(S)[:p].copy()
-    for i in range(0, p, STRIP):
-        S[i : i + STRIP, i:] -= explained[:, i : i + STRIP].T @ explained[:, i:]
-    # The difference of two sums of the size of the total is known to its rounding, and rows to that of centring them.
-    noise, lost = rounded_squares(joint.squares, joint.mean, joint.weight), ROUNDED * np.sqrt(p + q) * precision * total
-    noise, left = noise[:p] + noise[p:] @ coef**2, np.diagonal(S).copy()
-    roundings = np.append(np.broadcast_to(settings.roundings[:-1], p), np.full(q, settings.roundings[-1]))
-    stored = stored_squares(joint.squares, joint.mean, joint.weight, roundings)
-    coarse = np.where(left > np.maximum(lost, NOISE * noise), stored[:p] + stored[p:] @ coef**2, 0.0)
-    if settings.scales:  # columns that are divided by what is left of them would be rounding of their stored values
-        noise = np.maximum(noise, stored[:p])
-    rounded = left <= np.maximum(lost, NOISE * noise)
-    S[rounded], S[:, rounded] = 0.0, 0.0
-    # Of each column where they are divided by their deviations, else of their sum.
-    left, known, share = np.maximum(left, lost), np.maximum(np.maximum(left, lost), FAINT * NOISE * noise), 0.0
-    if (total > 0).any():
-        parts = np.stack([lost, known, coarse, left])[:, total > 0]
-        lost, known, coarse, left = parts if settings.scales or settings.alike else parts.sum(axis=1, keepdims=True)
-        error, share = max(error, float((lost / known).max())), float((coarse / left).max())
-    packed, found = np.zeros(packed_size(p)), None if joint.lost is None else joint.lost[:p]
-    add_packed(packed, S)
-    residual = replace(joint, n_features=p, mean=joint.mean[:p], packed=packed, precision=precision, lost=found)
-    return residual, Regression(coef.T.copy(), joint.mean[p:], covariates.rank, error, share)
-
-
-def remainder(state: Accumulator, settings: Settings) -> SecondRead | None:
-    """Return a second read of what covariates leave of rows, by the sums of the first; None where these suffice."""
-    joint = whole_moments(state)
-    _, known = without_covariates(joint, settings)
-    if known.error <= AGAIN:
-        return None
-    own = slice(joint.n_features - settings.covariates, None)
-    return SecondRead(joint.mean, own, covariate_scatter(joint, settings).refined(), B=known.coef.T)
-
-
-def covariate_scatter(joint: Moments, settings: Settings) -> Scatter:
-    """Return the scatter of the covariates, which are the last columns."""
-    from bigpca.solvers.moments import Scatter
-
-    q, own = settings.covariates, slice(joint.n_features - settings.covariates, None)
-    noise = rounded_squares(joint.squares[own], joint.mean[own], joint.weight)
-    S = unpack(joint.packed, joint.n_features)[-q:, -q:]
-    return Scatter.of(S, noise, max(joint.precision, EPS), joint.count - 1)
 
 
 def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSums = None, what: str = "array") -> None:

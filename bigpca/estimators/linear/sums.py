@@ -28,6 +28,7 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import PRECISE
+from bigpca.passes.residuals import Remainder
 from bigpca.passes.rows import Rows
 from bigpca.records import Held, stored
 from bigpca.settings import setting
@@ -145,7 +146,7 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
         """
 
     @abstractmethod
-    def _solve(self, kept: Unchecked, again: SecondRead | None = None) -> Solved:
+    def _solve(self, kept: Unchecked, again: Unchecked = None) -> Solved:
         """Return the result, from the statistics of all rows, and from their second read, if there was one.
 
         Raises
@@ -154,7 +155,7 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
             Where they have none.
         """
 
-    def _doubt(self, kept: Unchecked, solved: Solved | None = None) -> SecondRead | None:
+    def _doubt(self, kept: Unchecked, solved: Solved | None = None) -> SecondRead | Remainder | None:
         """Return a second read, where one leaves too few digits: of the sums, before the solve, or of its result."""
         return None
 

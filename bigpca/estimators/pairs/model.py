@@ -24,17 +24,10 @@ from bigpca.estimators.linear.maps import (
     Projection,
     Reconstruction,
     SecondRead,
-    Standardization,
     projected,
     scale_vector,
 )
-from bigpca.estimators.linear.spectrum import (
-    Settings,
-    check_enough_rows,
-    remainder,
-    whole_moments,
-    without_covariates,
-)
+from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsFit, SumsModel
 from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.files import OF_VALUES
@@ -69,7 +62,7 @@ from bigpca.estimators.shared.results import KeptRows, RowCounts, checked_count
 from bigpca.estimators.shared.transformer import of_all
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.base import Accumulator, column_scale
-from bigpca.passes.accumulators.folds import FoldStates
+from bigpca.passes.accumulators.folds import FoldStates, whole_moments
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.reading.row_maps import (
@@ -81,7 +74,7 @@ from bigpca.passes.reading.row_maps import (
     RowPreprocessor,
     preprocessors,
 )
-from bigpca.passes.residuals import FLOPS_PER_VALUE, Regression
+from bigpca.passes.residuals import FLOPS_PER_VALUE, Adjustment, Regression, Remainder
 from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import beside_covariates, blocks_of_batches, check_paired, side_by_side
 from bigpca.records import Coding, Held, of_part, stored
@@ -175,14 +168,13 @@ class JointMoments:
         """Return the estimated error of a solution, which is not below that of the effect that was taken out."""
         return float(max(of, 0.0 if self.regression is None else self.regression.error))
 
-    def without(self, covariates: int, again: SecondRead | None = None) -> JointMoments:
+    def without(self, covariates: int, again: Remainder | None = None) -> JointMoments:
         """Return the same of what so many of the last columns leave of the others."""
-        if not covariates:
-            return self
         whole = self.moments
         widths = self.p, whole.n_features - covariates - self.p
-        settings = _settings(covariates, self.roundings, widths, scale=self.scale)
-        moments, found = without_covariates(whole, settings, again)
+        moments, found = _adjustment(covariates, self.roundings, widths, scale=self.scale).of(whole, again)
+        if found is None:
+            return self
         last = whole if again is None else whole_moments(cast("Accumulator", again.state))
         before, summed = (one.squares[:-covariates] for one in (whole, last))
         left = moments.squares
@@ -192,15 +184,6 @@ class JointMoments:
         effects = Effects(found.coef, found.mean, found.rank, found.error, found.coarse)
         moments = replace(moments, precision=precision)
         return replace(self, moments=moments, explained=before - left, regression=effects)
-
-    def residuals(self, whole: Moments) -> Moments:
-        """Return moments of rows of all columns without the effect of covariates that is known from others."""
-        known = self.regression
-        if known is None:
-            return whole
-        w = len(known.coef)
-        mean = whole.mean[:w] - known.coef @ (whole.mean[w:] - known.mean)
-        return replace(whole.times(np.hstack([np.eye(w), -known.coef]).T), mean=mean)
 
     @property
     def freedom(self) -> float:
@@ -618,7 +601,7 @@ class PairModel(SumsModel[PairResult]):
         known = cast("KeptSides", kept_by(self)).targets
         return open_side(y, type(self).__name__, grid=known.grid, view=known.view)
 
-    def _joint(self, kept: KeptSides, again: SecondRead | None = None) -> JointMoments:
+    def _joint(self, kept: KeptSides, again: Unchecked = None) -> JointMoments:
         """Return the moments of all rows as a solve takes them."""
         p, _, covariates = kept.widths
         joint = JointMoments(
@@ -627,20 +610,20 @@ class PairModel(SumsModel[PairResult]):
         joint = joint.without(covariates, again if covariates else None).checked(kept.n_omitted_)
         if again is None or covariates:
             return joint
-        return replace(joint, second=again, again=whole_moments(cast("Accumulator", again.state)))
+        return replace(joint, second=again, again=whole_moments(again.state))
 
-    def _doubt(self, kept: KeptSides, solved: PairResult | None = None) -> SecondRead | None:
+    def _doubt(self, kept: KeptSides, solved: PairResult | None = None) -> SecondRead | Remainder | None:
         p, q, covariates = kept.widths
         if covariates:
-            settings = _settings(covariates, kept.roundings, (p, q), scale=self._divisors(kept.targets))
-            return None if solved else remainder(kept.state, settings)
+            adjustment = _adjustment(covariates, kept.roundings, (p, q), scale=self._divisors(kept.targets))
+            return None if solved else adjustment.doubt(kept.state)
         error = getattr(solved, "solve_error_", None) or 0.0  # PLS estimates none
         return self._again(self._joint(kept)) if error > self._enough else None
 
-    def _solve(self, kept: KeptSides, again: SecondRead | None = None) -> PairResult:
+    def _solve(self, kept: KeptSides, again: Unchecked = None) -> PairResult:
         joint, (p, q, covariates), state = self._joint(kept, again), kept.widths, kept.state
         # Folds are in the coordinates of the first read, where covariates are taken out.
-        last = state if again is None or covariates else cast("Accumulator", again.state)
+        last = state if again is None or covariates else again.state
         with blas_threads(None, 2 / 3 * p**3 + 2 / 3 * q**3):
             solution = self._solution(joint, last)
         state = self._kept_state(state.present if isinstance(state, FoldStates) else state)
@@ -919,11 +902,12 @@ class Predicts(PairModel):
         return float(np.where(varies, 1 - ratios, constant).mean())
 
 
-def _settings(covariates: int, roundings: tuple[float, ...], widths: tuple[int, int], *, scale: Divisors) -> Settings:
+def _adjustment(
+    covariates: int, roundings: tuple[float, ...], widths: tuple[int, int], *, scale: Divisors
+) -> Adjustment:
     """Return how covariates are taken out: each column counts alike, whatever it is divided by."""
     each = (*np.repeat(roundings[:2], widths).tolist(), roundings[-1])
-    scaled = any(one is True for one in scale)
-    return Settings(None, Standardization(True, scaled), covariates=covariates, roundings=each, alike=True)
+    return Adjustment(covariates, each, any(one is True for one in scale), alike=True)
 
 
 def warn_of_rounding(found: PairResult) -> None:

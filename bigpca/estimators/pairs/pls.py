@@ -18,6 +18,7 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.residuals import taken_out
 from bigpca.records import of_part, stored
 from bigpca.solvers.components import CrossValidated, by_name
 from bigpca.solvers.eigh import EPS, ROUNDED
@@ -229,7 +230,7 @@ def _held_out_errors(folds: FoldStates, joint: JointMoments, k: int) -> tuple[Ma
         # The moments of scores beside y: errors of any number of components are those of the first columns.
         M = np.zeros((p + q, k + q))
         M[:p, :k], M[p:, k:] = components.rotations / std[:p, None], np.eye(q)
-        own, mean = kept.residuals(state).times(M), kept.summed_mean @ M
+        own, mean = taken_out(state, kept.regression).times(M), kept.summed_mean @ M
         errors = []
         for a in range(k + 1):
             D = np.zeros((k, q))

@@ -19,6 +19,7 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.row_maps import RowMap
+from bigpca.passes.residuals import taken_out
 from bigpca.records import stored
 from bigpca.solvers.eigh import AGAIN
 from bigpca.solvers.moments import Coefficients, least_squares
@@ -249,7 +250,7 @@ def cross_validated(folds: FoldStates, joint: JointMoments, alphas: list[float])
         # The scatter of the others for all penalties; errors about their means.
         kept = joint.of(others)
         mean = kept.summed_mean
-        own = kept.residuals(state)
+        own = taken_out(state, kept.regression)
         found = [joint.deviating(coefficients(kept, alpha)) for alpha in alphas]
         errors += np.stack([squared_errors(own, p, D, mean[:p], mean[p:])[0] for D in found])
     total = joint.moments.squares[p:]

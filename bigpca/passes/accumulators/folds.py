@@ -14,6 +14,7 @@ from bigpca.costs import BlockForm, Work
 from bigpca.devices import Namespace
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import KEPT, Accumulator, WeightSums, add_weights, cost_of, kept, update_all
+from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block, Codes
 from bigpca.seeds import uniforms
 
@@ -200,3 +201,13 @@ def left_out(states: Sequence[State]) -> Iterator[State]:
 def merged(states: Sequence[State]) -> State:
     """Return the state of all."""
     return reduce(lambda a, b: a.merge(b), states)
+
+
+def whole_moments(state: Accumulator) -> Moments:
+    """Return the moments of all rows of a state, which may be one for each fold."""
+    if isinstance(state, FoldStates):
+        return whole_moments(merged(state.states))
+    found = getattr(state, "moments", state)
+    if not isinstance(found, Moments):
+        raise TypeError(f"the state holds {type(found).__name__}, Moments were expected")
+    return found

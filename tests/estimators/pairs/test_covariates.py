@@ -502,6 +502,8 @@ def test_what_is_left_has_its_digits_however_much_is_taken_out(name: str, tmp_pa
     assert (model.provenance_.reads, model.solve_error_ < 1e-6) == (reads, True)
     np.testing.assert_allclose(model.explained_variance_, bp.PCA(K).fit(left).explained_variance_, rtol=1e-6)
     assert model.total_variance_ == pytest.approx((left**2).sum() / (N - 1), rel=1e-6)
+    learned = bp.PCA(K, solver="dot").fit(rows, covariates=beside)  # whose rows are those that are left
+    np.testing.assert_allclose(learned.explained_variance_, bp.PCA(K).fit(left).explained_variance_, rtol=1e-5)
     model.save(tmp_path / "m")
     for kept in (model, bp.load(tmp_path / "m")):
         truth = bp.PCA(K).fit(left)
