@@ -10,7 +10,7 @@ What estimators use:
 - ``sweeps``    every pair of tiles of a kernel matrix; none is kept
 - ``project``   rows mapped to rows: lazily, in memory, or into a new Zarr array or table
 - ``summaries``  what there is in each column: which have no values, means that fill missing ones, the rows at its ends
-- ``residuals``  what covariates leave of rows: the map, the read that finds it, and the regression behind it
+- ``residuals``  what covariates leave: of sums, of a second read and of each row, and the regression behind it
 - ``speed``     how fast this machine multiplies and reads, for estimates of time
 - ``graphs``    Dask arrays without a direct source: their graphs are cut lazily, one group at a time
 

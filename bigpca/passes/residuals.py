@@ -1,7 +1,8 @@
-"""What covariates leave of the rows that they stand behind: a learned row map, and the regression behind it.
+"""What covariates leave of the rows that they stand behind: of their sums, of a second read, and of each row.
 
-Fits from moments take the effect out of their sums, and a model maps new rows as any other. For all other fits one more
-read finds it first, and their rows are those that it leaves.
+Fits from moments have the covariates in their sums, ``[x, z]``, and take the effect out of these (:class:`Adjustment`).
+For all other fits one more read finds it first, and their rows are those that it leaves (:class:`LearnedResiduals`).
+Where the digits of one read are too few, either reads :class:`Remainder` once more. A model maps new rows as any other.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@
 - ``maps``          row maps of fitted models: scores, reconstructions, likelihoods; rows with missing values; the
   parameters ``center`` and ``scale``
 - ``choosing``      which solver: all applicable fits, compared by cost; parallel analysis, whose reads come before
-- ``spectrum``      what a fit computes, its result, and the solve from moments, without the effect of covariates
+- ``spectrum``      what a fit computes, its result, and the solve from moments
 - ``covariance_fit``  one read of moments, and their (d, d) eigenproblem
 - ``dot_fit``       the (n, n) dot matrix, for wide data
 - ``krylov``        block Krylov iteration: a few reads, thin states, an answer to a tolerance; its parts serve kernels

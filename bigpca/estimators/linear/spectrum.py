@@ -1,7 +1,6 @@
 """From the merged state of a pass to eigenvalues and components: the small solve at the end of a fit, and its result.
 
-What a fit computes; the effect of covariates on the columns, which is taken out of their moments; the eigenproblem of
-moments, and the errors of left-out folds.
+What a fit computes; the eigenproblem of moments, and the errors of left-out folds.
 """
 
 from __future__ import annotations
