@@ -172,10 +172,10 @@ PANELS = {
         "solve_threads": Parameter("BLAS threads of the final solve.", "[1, inf)", "a number of threads", whole=True),
         "metric": Parameter("generalized: the metric of columns, a matrix in a .npy file.", form="FILE"),
         "lag": Parameter(
-            "tica: rows between the two rows of a pair; of several such as 1,5,10 the model is that of the first.",
+            "tica: rows between the two rows of a pair.",
             "[1, inf)",
+            "a number of rows such as 10,",
             whole=True,
-            many=True,
             acts="sums",
         ),
         "width": Parameter(
@@ -184,11 +184,6 @@ PANELS = {
             "a number of pixels, or None,",
             whole=True,
             none="none",
-            acts="sums",
-        ),
-        "neighbours": Parameter(
-            "mnf: dimensions along which a neighbour is one step further, such as y,x (with --sample-dims).",
-            form="NAMES",
             acts="sums",
         ),
         "rotation": Parameter(words=("varimax", "quartimax", "promax")),

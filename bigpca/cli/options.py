@@ -436,7 +436,6 @@ READERS: dict[str, Callable[[str], Any]] = {
     "metric": lambda text: import_module("numpy").load(text, allow_pickle=False),
     "memory_limit": parse_size,
     "n_components": parse_components,
-    "neighbours": lambda text: tuple(text.split(",")),
     "preprocess": lambda text: [record_of(step.strip(), "preprocessing") for step in text.lower().split(",")],
     "scale_by": parse_scale,
     "seed": parse_seed,

@@ -52,7 +52,6 @@ WORDS = {
     "computes": "the estimator or its solver",
     "seed": "random_state",
     "maps": "preprocess",
-    "lags": "lag",
     "count": "n_landmarks",
     "codes": "the labels",
     "crc32": "the values of X",

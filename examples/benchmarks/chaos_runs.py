@@ -82,7 +82,7 @@ ESTIMATORS: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (store, what
     "tica": ("tall", lambda: bp.TICA(3, lag=2)),
     "slow features": ("tall", lambda: bp.SlowFeatureAnalysis(2)),
     "noise fraction": ("tall", lambda: bp.MinimumNoiseFraction(2)),
-    "contrastive": ("tall", lambda: bp.ContrastivePCA(2, alpha=[0.5, 2.0])),
+    "contrastive": ("tall", lambda: bp.ContrastivePCA(2, alpha=0.5)),
     "correspondence": ("tall", lambda: bp.CorrespondenceAnalysis(2)),
     "cca": ("tall", lambda: bp.CCA(2)),
     "pls": ("tall", lambda: bp.PLSRegression(2)),

@@ -359,20 +359,6 @@ def test_commands_are_listed_in_the_order_of_use() -> None:
         assert re.findall(r"<(?:str|list|int|path)", said) == []  # types of Python, which no one types
 
 
-def test_neighbours_along_named_dimensions_of_netcdf_are_those_of_the_library(folder: Path) -> None:
-    xr = pytest.importorskip("xarray")
-    cube = np.random.default_rng(0).standard_normal((3, 8, 10, 5)).cumsum(axis=2)
-    xr.DataArray(cube, dims=("image", "y", "x", "band"), name="v").to_dataset().to_netcdf("v.nc")
-    reading = ("--member", "v", "--sample-dims", "image,y,x")
-    fitted = run("fit", "v.nc", *reading, "--method", "mnf", "--neighbours", "y,x", "-k", 2, "--model", "m.zarr")
-    assert fitted.exit_code == 0, fitted.output
-    rows = bp.open("v.nc", member="v", sample_dims=("image", "y", "x"))
-    expected = bp.MinimumNoiseFraction(2, neighbours=("y", "x")).fit(rows)
-    np.testing.assert_array_equal(bp.load("m.zarr").components_, expected.components_)
-    for said in (fitted.stdout, run("info", "m.zarr").stdout):
-        assert words(line_of(said, "     mnf0")) == f"{expected.eigenvalues_[0]:.6g} {expected.noise_fractions_[0]:.6g}"
-
-
 def test_a_fit_shows_its_groups_the_errors_of_folds_and_what_comes_next(folder: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((90, 6)) * np.arange(6, 0, -1)
     np.save("x.npy", rows)

@@ -562,7 +562,7 @@ NO_ARRAYS_BESIDE_X = {  # models, results, functions, names, numbers and choices
     "a", "alpha", "b", "absent", "background", "blocks", "column", "columns", "components", "description", "dtype",
     "ends", "errors", "estimator", "f", "feature_names", "found", "function", "gammas", "given", "grid",
     "images", "input_features", "kernel", "lag", "levels", "like", "mask", "missing_value", "model", "models", "names",
-    "neighbours", "path", "pictures", "preprocess", "result", "sample_dims", "score", "standard_errors", "store",
+    "path", "pictures", "preprocess", "result", "sample_dims", "score", "standard_errors", "store",
     "write",
 }  # fmt: skip
 LOOSE = re.compile(r"Any\b|Input|ArrayLike|NDArray|Center|Scale\b|Sequence|Vector|Matrix")

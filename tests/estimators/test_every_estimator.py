@@ -81,7 +81,6 @@ CASES: dict[str, Case] = {
     "SlowFeatureAnalysis": Case(lambda: bp.SlowFeatureAnalysis(2)),
     "MinimumNoiseFraction": Case(lambda: bp.MinimumNoiseFraction(2)),
     "TICA": Case(lambda: bp.TICA(2, lag=3)),
-    "TICA of several lags": Case(lambda: bp.TICA(2, lag=[3, 1])),
     "ContrastivePCA": Case(lambda: bp.ContrastivePCA(2, background="bee"), CLASSES),
     "GeneralizedPCA": Case(lambda: bp.GeneralizedPCA(2, metric=METRIC)),
     "CorrespondenceAnalysis": Case(lambda: bp.CorrespondenceAnalysis(2)),
@@ -103,7 +102,7 @@ CASES: dict[str, Case] = {
     "ScoredPCA": Case(lambda: bp.ScoredPCA(2, n_features_to_select=3), CLASSES),
 }
 FACTORS = ("FactorAnalysis", "FactorAnalysis rotated")
-STEPPED = ("SlowFeatureAnalysis", "MinimumNoiseFraction", "TICA", "TICA of several lags")
+STEPPED = ("SlowFeatureAnalysis", "MinimumNoiseFraction", "TICA")
 READING = [name for name in CASES if name != "SketchTransformer"]
 GROWING = [
     name for name, case in CASES.items()
@@ -730,7 +729,7 @@ OWN = {
     "FisherDiscriminantAnalysis": RATIO, "ApproximatePCA nystrom": NO_UNIT,
     "RotatedPCA": {"components_": 1, "transform": 0},
     **{name: {"components_": 1, "transform": 0, "n_iter_": 0} for name in FACTORS},
-    "ContrastivePCA": {"patterns_": 0, "alphas_": 0}, "GeneralizedPCA": {"patterns_": 0},
+    "ContrastivePCA": {"patterns_": 0}, "GeneralizedPCA": {"patterns_": 0},
     "CorrespondenceAnalysis": dict.fromkeys(
         ("eigenvalues_", "mean_", "patterns_", "transform", "inverse_transform", "total_inertia_",
          "explained_inertia_ratio_", "column_coordinates_"), 0

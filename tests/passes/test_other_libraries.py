@@ -109,7 +109,7 @@ LABELLED: dict[str, Any] = {
     "penalties": lambda X: bp.Ridge(alpha=[0.1, 10.0]).fit(X, X[:, :2]),
     "steps": lambda X: bp.SlowFeatureAnalysis(3).fit(X, groups=np.arange(N) // 99),
     "profiles": lambda X: bp.CorrespondenceAnalysis(3).fit(amounts(X)),
-    "lags": lambda X: bp.TICA(3, lag=(1, 300)).fit(X, groups=np.arange(N) // 700),
+    "lags": lambda X: bp.TICA(3, lag=300).fit(X, groups=np.arange(N) // 700),
     "noise": lambda X: bp.MinimumNoiseFraction(3, width=50, nan_policy="omit").fit(holed(X)),
 }
 
@@ -593,7 +593,7 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     ],
     "steps": [
         (lambda X: bp.SlowFeatureAnalysis(K).plan(X), {"sums", "refined"}, set()),
-        (lambda X: bp.TICA(K, lag=(1, 5)).plan(X), {"sums", "refined"}, set()),
+        (lambda X: bp.TICA(K, lag=5).plan(X), {"sums", "refined"}, set()),
         (lambda X: bp.MinimumNoiseFraction(K).plan(X), {"sums", "refined"}, set()),
     ],
     "profiles": [(lambda X: bp.CorrespondenceAnalysis(K).plan(X), {"sums"}, set())],

@@ -7,42 +7,41 @@ All are solved by :mod:`bigpca.solvers.moments`: columns may have any units, and
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import ClassVar, Self, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike
-from scipy.linalg import eigh, pinv
+from scipy.linalg import eigh
 from sklearn.utils import Tags
-from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, unmasked, unpack
+from bigpca.arrays import Matrix, Vector, unmasked, unpack
 from bigpca.blas import blas_threads
 from bigpca.data.labels import ClassLabels, merge_classes, open_labels, reject_gaps
-from bigpca.errors import brief, counted, listed, positive_integer, real_number, warn_approximation
+from bigpca.errors import brief, counted, listed, warn_approximation
 from bigpca.estimators.linear.maps import Projection, Reconstruction, SecondRead
 from bigpca.estimators.linear.pca import PCA, moments_of_both
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsModel, SumsResult
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.folds import placed_in_folds
-from bigpca.estimators.shared.growing import kept_by, twin
-from bigpca.estimators.shared.inputs import Unchecked
+from bigpca.estimators.shared.growing import kept_by
+from bigpca.estimators.shared.inputs import Unchecked, check_parameters
 from bigpca.estimators.shared.opening import set_known
-from bigpca.estimators.shared.results import VARIANCES, KeptRows, Traits
+from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import OF_ALL, with_parameters
+from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import PROFILE, Moments, ProfileMoments
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.reading.row_maps import RowPreprocessor
 from bigpca.passes.rows import Rows
-from bigpca.records import PART, Held, Values, pack, stored
-from bigpca.records import unpack as restored
+from bigpca.records import stored
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import ENOUGH, EPS, NOISE, rounded_squares, stored_squares
-from bigpca.solvers.moments import Frame, Scatter, graded_svd, warn_dependent, warn_stored
+from bigpca.solvers.moments import Scatter, graded_svd, warn_dependent, warn_stored
 
 GRADED = 1e6  # ratio of the largest variance to the smallest, in units of B, from which small ones lose digits
 UNWEIGHTED = "a step belongs to two rows"
@@ -152,55 +151,16 @@ class PencilResult(SumsResult):
 
 
 @dataclass(frozen=True, kw_only=True)
-class SteppedResult(PencilResult):
-    """That of rows in an order."""
+class TimescalesResult(PencilResult):
+    """That of rows and of those a lag later."""
 
     lag: int = stored(of=int, least=1)
-
-
-def _pack_others(others: Sequence[TimescalesResult]) -> tuple[list[Values], dict[str, Array]]:
-    packed = [pack(one, f"{i}{PART}") for i, one in enumerate(others)]
-    return [values for _, values in packed], {name: one for arrays, _ in packed for name, one in arrays.items()}
-
-
-def _unpack_others(packed: Sequence[Values], own: Mapping[str, Array], held: Held) -> tuple[TimescalesResult, ...]:
-    sizes = {"d": (held.size("d"), "")}
-    return tuple(
-        restored(TimescalesResult, Held(own, dict(values), held.context, dict(sizes)), f"{i}{PART}")
-        for i, values in enumerate(packed)
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class TimescalesResult(SteppedResult):
-    """That of rows and of those a lag later, and the results at other lags, which have no sums of their own."""
-
-    others: tuple[TimescalesResult, ...] = stored(coding=(_pack_others, _unpack_others), default=())
-
-    @property
-    def lags_(self) -> Integers:
-        """All lags (l,)."""
-        return np.array([self.lag, *(one.lag for one in self.others)], np.int64)
 
     @property
     def timescales_(self) -> Vector:
         """Implied timescales (k,), in rows; infinite for an eigenvalue of 1."""
         with np.errstate(divide="ignore"):
             return np.abs(self.lag / np.log(np.abs(self.eigenvalues_)))
-
-    @property
-    def implied_timescales_(self) -> Matrix:
-        """Those at each lag (l, m)."""
-        found = (self, *self.others)
-        m = min(one.n_components_ for one in found)
-        return np.stack([one.timescales_[:m] for one in found])
-
-
-@dataclass(frozen=True, kw_only=True)
-class ContrastResult(PencilResult):
-    """That of several alphas."""
-
-    alphas_: Vector = stored("k")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,22 +179,6 @@ class CorrespondenceResult(PencilResult):
         """Principal coordinates of the columns (d, k); 0 of columns of zeros."""
         masses, coordinates = self.mean_[:, None], self.patterns_ * np.sqrt(self.eigenvalues_)
         return np.divide(coordinates, masses, out=np.zeros_like(coordinates), where=masses > 0)
-
-
-@dataclass(frozen=True)
-class PencilAxes:
-    """The solution of one pencil: eigenvalues (k,), axes (k, d), patterns (d, k), how many exist, and their errors.
-
-    ``stored`` is by the rounding of the stored values; ``cut`` the columns of directions that were dropped.
-    """
-
-    values: Vector
-    components: Matrix
-    patterns: Matrix
-    rank: int
-    error: float
-    stored: float
-    cut: tuple[int, ...]
 
 
 class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
@@ -263,20 +207,16 @@ class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
     _pencil: ClassVar[Pencil]
 
     @abstractmethod
-    def _pairs(self, kept: KeptRows) -> list[Pair]:
-        """Return the pencils: one, or one for each of several lags or alphas."""
+    def _pair(self, kept: KeptRows) -> Pair:
+        """Return A and B."""
 
     @abstractmethod
-    def _facts(self, state: Unchecked, found: list[PencilAxes]) -> dict[str, Unchecked]:
+    def _facts(self, state: Unchecked) -> dict[str, Unchecked]:
         """Return the mean of rows, and what else the result holds."""
 
-    def _together(self, found: list[PencilAxes]) -> PencilAxes:
-        """Return the axes of the model, from those of each pencil."""
-        return found[0]
-
-    def _checked(self, kept: KeptRows) -> list[Pair]:
+    def _checked(self, kept: KeptRows) -> Pair:
         check_enough_rows(kept.state.count, kept.n_omitted_, sums=getattr(kept.state, "weight_sums", None))
-        return self._pairs(kept)
+        return self._pair(kept)
 
     def _solve(self, kept: KeptRows, again: SecondRead | None = None) -> PencilResult:
         """Return the axes of the pencil, of unit ``v'A v`` or ``v'B v``.
@@ -286,38 +226,22 @@ class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
         ValueError
             For constant rows, fewer than two pairs, and more components than axes exist.
         """
-        pairs = self._checked(kept)
-        if again is None:
-            found = [self._axes(*pair) for pair in pairs]
-        else:
-            both = zip(pairs, self._pairs(replace(kept, state=again.state)), strict=True)
-            found = [self._axes(*one, again.frame, *(z.matrix for z in two)) for one, two in both]
-        if self._pencil.unknown == "reported":
-            warn_stored(max(one.stored for one in found), kept.roundings)
-        axes = self._together(found)
-        return self._result_of(
-            kept, components_=axes.components, patterns_=axes.patterns, eigenvalues_=axes.values, rank_=axes.rank,
-            solve_error_=axes.error, cut=axes.cut, **self._facts(kept.state, found),
-        )  # fmt: skip
-
-    def _axes(
-        self, A: Sums, B: Sums, frame: Frame | None = None, A_z: Matrix | None = None, B_z: Matrix | None = None
-    ) -> PencilAxes:
-        """Return the axes, from the sums of rows, or from matrices that a second read summed in a frame."""
-        pencil, d, b = self._pencil, len(B.noise), np.diagonal(B.matrix if B_z is None else B_z)
-        a = np.diagonal(A.matrix if A_z is None else A_z)
+        pencil, (A, B) = self._pencil, self._checked(kept)
+        S_a, S_b = (A, B) if again is None else self._pair(replace(kept, state=again.state))
+        d, a, b = len(B.noise), np.diagonal(S_a.matrix), np.diagonal(S_b.matrix)
         units = np.divide(a, b, out=np.zeros(d), where=b > 0)
         graded = not pencil.signed and units.max() / GRADED > units[units > 0].min(initial=np.inf)
         # So that no step of a Cholesky factorization adds large numbers to small ones.
-        order = np.argsort(units) if graded and frame is None else np.arange(d)
+        order = np.argsort(units) if graded and again is None else np.arange(d)
         at, back = np.ix_(order, order), np.argsort(order)
         with blas_threads(None, 12.0 * d**3):
             # V'BV = I on the range of B, in whatever units columns are; then V'AV = U diag(ratio) U'.
-            if frame is None or B_z is None:
+            if again is None:
                 scatter = Scatter.of(B.matrix[at], B.noise[order], EPS, B.freedom)
-            else:
-                scatter = Scatter(B_z, frame, EPS, B.freedom)
-            inner, solution = scatter.frame.congruent(A.matrix[at]) if A_z is None else A_z, scatter.solved()
+                inner = scatter.frame.congruent(A.matrix[at])
+            else:  # summed in the frame of the second read
+                scatter, inner = Scatter(S_b.matrix, again.frame, EPS, B.freedom), S_a.matrix
+            solution = scatter.solved()
             if not graded:
                 K = solution.across(solution.across(inner).T)
                 ratios, U = eigh((K + K.T) / 2, driver="evd") if len(K) else (np.zeros(0), K)
@@ -361,11 +285,15 @@ class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
                 or f"{np.count_nonzero(~known[own])} of {k} components change between rows by no more than the "
                 "rounding of their values, so their eigenvalues are not known. Give a larger lag, or fewer components."
             )
-        axes, patterns, error = axes[own], patterns[:, own], 1.0 if cut else solution.error
+        if pencil.unknown == "reported":
+            warn_stored(float(rounded[own].max()), kept.roundings)
+        axes, patterns = axes[own], patterns[:, own]
         root = np.sqrt(A.divisor / ratios[own] if pencil.of_a else np.full(k, B.divisor))
         root *= np.sign(axes[np.arange(k), np.abs(axes).argmax(axis=1)])  # as fix_signs, of the patterns too
-        changed = float(rounded[own].max())
-        return PencilAxes(values[own], axes * root[:, None], patterns / root, rank, error, changed, cut)
+        return self._result_of(
+            kept, components_=axes * root[:, None], patterns_=patterns / root, eigenvalues_=values[own], rank_=rank,
+            solve_error_=1.0 if cut else solution.error, cut=cut, **self._facts(kept.state),
+        )  # fmt: skip
 
     def _warn(self, found: PencilResult, n_classes: int = 1) -> None:
         super()._warn(found)
@@ -374,22 +302,6 @@ class PencilModel(SumsModel[PencilResult], LinearExports, FeatureAxes):
             names = getattr(self, "feature_names_in_", np.arange(len(found.mean_)))[list(found.cut)]
             of, remedy = f"the columns {listed(names)}", f"{remedy} Or fit all rows at once, which reads them again."
         warn_dependent(found.solve_error_, of, remedy)
-
-    def _of_models(self, state: Accumulator, model: PCA, other: PCA, omitted: int) -> Self:
-        """Return itself, fitted to what two PCAs keep of their rows; raises ValueError for those with covariates."""
-        if model._steps.covariates or other._steps.covariates:
-            raise ValueError("models with covariates cannot be contrasted. Fit both without.")
-        roundings = tuple(map(max, kept_by(other).roundings, kept_by(model).roundings))
-        self._found = self._solve(KeptRows(state, omitted, roundings))
-        self.n_features_in_, self.solver_ = model.n_features_in_, model.solver_
-        self._steps = self._steps_of(model.n_features_in_, model._steps.view, model._steps.grid)
-        one, two = model.provenance_, other.provenance_
-        set_known(
-            self,
-            feature_names_in_=vars(model).get("feature_names_in_"),
-            _provenance=one and two and one.merged(two),
-        )
-        return self
 
     def _row_map(self) -> Projection:
         return Projection(self.mean_, None, self.components_, None, self.nan_policy)
@@ -414,10 +326,6 @@ class SteppedModel(PencilModel):
     def _steps_in(self, d: int, rows: Rows | None) -> SteppedMoments:
         """Check the parameters, and return the empty sums of d columns, and of steps between these rows."""
 
-    def _pair(self, steps: Moments, level: Moments, rounding: float) -> Pair:
-        """Return the pencil of steps, and of rows, or of sums of pairs: the steps of rows and the rows themselves."""
-        return Sums.of(steps, rounding, level, terms=2), Sums.of(level, rounding, level)
-
     def _empty(
         self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Accumulator | None = None
     ) -> SteppedMoments:
@@ -425,7 +333,7 @@ class SteppedModel(PencilModel):
         if rows is None:
             return template
         if like is None and not (np.isnan(rows.n_rows) or rows.order.open_ended):
-            reject_few_pairs(max(rows.n_rows - template.reach, 0), rows.n_rows, template.reach)
+            reject_few_pairs(max(rows.n_rows - template.lag, 0), rows.n_rows, template.lag)
         if rows.groups is None:
             return template
         codes = np.array(placed_in_folds(FoldStates(Moments(1), 1), rows, rows.groups, least=1).codes)
@@ -433,24 +341,23 @@ class SteppedModel(PencilModel):
         codes[own] = np.cumsum(np.diff(codes[own], prepend=codes[own][:1]) != 0)
         return replace(template, codes=codes)
 
-    def _pairs(self, kept: KeptRows) -> list[Pair]:
-        state, found = cast("SteppedMoments", kept.state), []
-        for lag, steps, level in zip(state.lags, state.steps, state.level, strict=True):
-            reject_few_pairs(steps.count, state.count, lag)
-            found.append(self._pair(steps, level, kept.roundings[0]))
-        return found
+    def _pair(self, kept: KeptRows) -> Pair:
+        """Return the steps of rows, and the rows themselves."""
+        state, rounding = cast("SteppedMoments", kept.state), kept.roundings[0]
+        reject_few_pairs(state.steps.count, state.count, state.lag)
+        return Sums.of(state.steps, rounding, state.level, terms=2), Sums.of(state.level, rounding, state.level)
 
     def _doubt(self, kept: KeptRows, solved: PencilResult | None = None) -> SecondRead | None:
         if solved is not None:
             return None
-        B = self._checked(kept)[0][1]
+        _, B = self._checked(kept)
         scatter = Scatter.of(B.matrix, B.noise, EPS, B.freedom)
         if not scatter.cut and scatter.solved().error <= self._enough:
             return None
-        return SecondRead(self._facts(kept.state, [])["mean_"], slice(None), scatter.refined())
+        return SecondRead(self._facts(kept.state)["mean_"], slice(None), scatter.refined())
 
-    def _facts(self, state: SteppedMoments, found: list[PencilAxes]) -> dict[str, Unchecked]:
-        return {"mean_": state.level[0].mean / (2 if state.sums else 1), "lag": state.lags[0]}
+    def _facts(self, state: SteppedMoments) -> dict[str, Unchecked]:
+        return {"mean_": state.level.mean}
 
 
 @with_parameters
@@ -489,7 +396,7 @@ class SlowFeatureAnalysis(SteppedModel):
 
     _pencil = Pencil(order=lambda slowness: slowness)
     _traits = Traits(
-        SteppedResult, "sfa", frozenset({"groups"}), unweighted=UNWEIGHTED,
+        PencilResult, "sfa", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("slowness", "eigenvalues_"),),
     )  # fmt: skip
 
@@ -505,7 +412,8 @@ class MinimumNoiseFraction(SteppedModel):
     """Minimum noise fraction: the directions of images whose signal is largest beside the noise, in one read.
 
     Maximises ``v'B v / v'A v`` with the covariance B of rows, which are pixels, and the covariance A of the noise: half
-    that of the differences of neighbours (Green, Berman, Switzer & Craig 1988). Scores have noise of variance 1, so
+    that of the differences of neighbours (Green, Berman, Switzer & Craig 1988). With the moments of other differences,
+    such as those along time, ``GeneralizedPCA.of`` has the same axes. Scores have noise of variance 1, so
     that a PCA or a threshold treats all alike; ``inverse_transform`` of the first scores removes noise. Without noise
     estimates of your own, this is also the noise-adjusted PCA and the maximum autocorrelation factors (MAF).
 
@@ -516,9 +424,6 @@ class MinimumNoiseFraction(SteppedModel):
     width : int or None, default None
         Pixels of a line: the neighbour of a pixel is the next of the next line, at a lag of ``width + 1``, as in
         ``spectral.mnf``; the ends of lines have none. None for rows whose neighbour is the next row.
-    neighbours : str or tuple of str, or None, default None
-        Dimensions, in place of ``width``, for rows of ``bp.open(X, sample_dims=...)``. The neighbour is one step
-        further along each: ``("y", "x")`` is the same as ``width``, ``"x"`` is the next pixel of the line.
     preprocess : as in :class:`bigpca.PCA`, default None
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values raise an error, or are left out with their pairs.
@@ -546,14 +451,13 @@ class MinimumNoiseFraction(SteppedModel):
 
     _pencil = Pencil(lambda ratio: 1 / ratio, of_a=True)
     _traits = Traits(
-        SteppedResult, "mnf", frozenset({"groups"}), unweighted=UNWEIGHTED,
+        PencilResult, "mnf", frozenset({"groups"}), unweighted=UNWEIGHTED,
         summary=(("signal", "eigenvalues_"), ("noise_fraction", "noise_fractions_")),
     )  # fmt: skip
 
     n_components: int | None = None
     _: KW_ONLY
     width: int | None = None
-    neighbours: str | Sequence[str] | None = None
 
     @property
     def noise_fractions_(self) -> Vector:
@@ -563,31 +467,7 @@ class MinimumNoiseFraction(SteppedModel):
     def _steps_in(self, d: int, rows: Rows | None) -> SteppedMoments:
         if rows is not None and not (np.isnan(rows.n_rows) or rows.order.open_ended):
             self._check_lines(rows.n_rows)
-        if self.neighbours is None:
-            return SteppedMoments.of(d, (self.width or 0) + 1, edges=((1, self.width),) if self.width else ())
-        if self.width is not None:
-            raise ValueError(
-                f"width = {self.width} and neighbours = {self.neighbours!r} say both which samples are neighbours. "
-                "Give one of them."
-            )
-        named = (self.neighbours,) if isinstance(self.neighbours, str) else self.neighbours
-        if not isinstance(named, list | tuple) or not all(isinstance(one, str) for one in named):
-            raise TypeError(
-                f'neighbours = {brief(repr(named))} are not names of dimensions, such as "x" or ("y", "x").'
-            )
-        if rows is None:
-            return SteppedMoments.of(d, 1)
-        labels = rows.origin.labels
-        sizes = {} if labels is None else dict(zip(labels.grid.samples, labels.sizes, strict=True))
-        if not named or not sizes.keys() >= set(named):
-            raise ValueError(
-                f"neighbours = {self.neighbours!r}, but the samples of X have the dimensions "
-                f"{', '.join(sizes) or 'of no DataArray'}. Name some of them, as bp.open(X, sample_dims=...) has "
-                "them, or give width."
-            )
-        strides = dict(zip(sizes, np.cumprod([1, *list(sizes.values())[:0:-1]])[::-1].tolist(), strict=True))
-        edges = tuple((strides[one], sizes[one]) for one in dict.fromkeys(named))
-        return SteppedMoments.of(d, sum(stride for stride, _ in edges), edges=edges)
+        return SteppedMoments.of(d, (self.width or 0) + 1, width=self.width)
 
     def _check_lines(self, n: int) -> None:
         if self.width and n % self.width:
@@ -596,13 +476,10 @@ class MinimumNoiseFraction(SteppedModel):
                 "rows are its pixels, line by line."
             )
 
-    def _pair(self, steps: Moments, level: Moments, rounding: float) -> Pair:
-        A, B = super()._pair(steps, level, rounding)
-        return replace(A, divisor=2 * A.divisor), B
-
-    def _pairs(self, kept: KeptRows) -> list[Pair]:
+    def _pair(self, kept: KeptRows) -> Pair:
         self._check_lines(kept.state.count + kept.n_omitted_)  # of batches known only now
-        return super()._pairs(kept)
+        A, B = super()._pair(kept)
+        return replace(A, divisor=2 * A.divisor), B
 
 
 @with_parameters
@@ -619,9 +496,8 @@ class TICA(SteppedModel):
     ----------
     n_components : int or None, default None
         None for all that exist.
-    lag : int or sequence of int, default 1
-        Rows. Of several, all from the same read, the model is that of the first; ``implied_timescales_`` compares them,
-        and :meth:`of_lag` returns the model of another.
+    lag : int, default 1
+        Rows.
     preprocess : as in :class:`bigpca.PCA`, default None
     nan_policy : {"raise", "omit"}, default "raise"
         Rows with missing values raise an error, or are left out with their pairs.
@@ -634,9 +510,6 @@ class TICA(SteppedModel):
         Autocorrelations of the scores at the lag, the largest magnitude first.
     timescales_ : ndarray of shape (k,)
         ``-lag / log |eigenvalue|``, in rows.
-    lags_ : ndarray of shape (l,)
-    implied_timescales_ : ndarray of shape (l, m)
-        The timescales at each lag, as many as exist at all of them, or k.
     components_, patterns_, mean_, rank_, solve_error_, n_samples_, n_omitted_
         See :class:`bigpca.estimators.linear.pencils.PencilModel`.
 
@@ -657,79 +530,90 @@ class TICA(SteppedModel):
 
     n_components: int | None = None
     _: KW_ONLY
-    lag: int | Sequence[int] = 1
-
-    def of_lag(self, lag: int) -> TICA:
-        """Return the model of one lag of several; nothing is read, or solved.
-
-        Parameters
-        ----------
-        lag : int
-            One of ``lags_``.
-
-        Returns
-        -------
-        TICA
-            As fitted with this lag alone, to rounding.
-
-        Raises
-        ------
-        ValueError
-            For another lag.
-
-        Examples
-        --------
-        >>> X = np.sin(np.arange(400.0)[:, None] / [9, 20]) + np.random.default_rng(0).standard_normal((400, 2))
-        >>> tica = TICA(2, lag=(1, 5)).fit(X)
-        >>> tica.implied_timescales_.shape, bool(tica.of_lag(5).timescales_[0] == tica.implied_timescales_[1, 0])
-        ((2, 2), True)
-        """
-        check_is_fitted(self)
-        whole = cast("TimescalesResult", self._result)
-        found = next((one for one in (whole, *whole.others) if one.lag == lag), None)
-        if found is None:
-            raise ValueError(f"lag = {lag!r} is not one of {whole.lags_.tolist()}, at which the model was fitted.")
-        made = twin(self)
-        made.lag = found.lag
-        made._steps = replace(self._steps, parameters={**self._steps.parameters, "lag": found.lag})
-        made._found = replace(found, state=whole.state and whole.state.of_lag(lag), others=())
-        made._warn(made._found)
-        set_known(made, _provenance=self.provenance_)
-        return made
-
-    @property
-    def _lags(self) -> list[int]:
-        given = [self.lag] if np.ndim(self.lag) == 0 else list(cast("Sequence[int]", self.lag))
-        if not given:
-            raise ValueError("lag = () has no number; one or several such as (1, 5, 10) were expected.")
-        return [positive_integer("lag", one) for one in given]
-
-    def _sizes(self, state: SteppedMoments) -> tuple[int, int]:
-        return len(state.lags), 1
+    lag: int = 1
 
     def _steps_in(self, d: int, rows: Rows | None) -> SteppedMoments:
-        return SteppedMoments.of(d, *self._lags, sums=True)
+        return SteppedMoments.of(d, self.lag, sums=True)
 
-    def _pair(self, steps: Moments, level: Moments, rounding: float) -> Pair:
+    def _pair(self, kept: KeptRows) -> Pair:
         # With s = x + y and d = y - x about the common mean of x and y, which is that of s / 2:
         # X'X + Y'Y = (S'S + D'D) / 2 and X'Y + Y'X = (S'S - D'D) / 2, so lambda = 1 - 2 v'D'D v / v'(S'S + D'D) v.
         # The sum of two rows is twice as large as they are, and has the rounding of two.
-        d, s = (Sums.of(steps, rounding, level, terms=0.5, about_zero=True), Sums.of(level, rounding, level, terms=0.5))
-        both = Sums(d.matrix + s.matrix, 4 * d.divisor, d.noise + s.noise, d.stored + s.stored, 2 * steps.count - 1)
+        state, rounding = cast("SteppedMoments", kept.state), kept.roundings[0]
+        reject_few_pairs(state.steps.count, state.count, state.lag)
+        s = Sums.of(state.level, rounding, state.level, terms=0.5)
+        d = Sums.of(state.steps, rounding, state.level, terms=0.5, about_zero=True)
+        both = Sums(d.matrix + s.matrix, 4 * d.divisor, d.noise + s.noise, d.stored + s.stored, 2 * d.freedom + 1)
         return replace(d, divisor=both.divisor), both
 
-    def _solve(self, kept: KeptRows, again: SecondRead | None = None) -> PencilResult:
-        state, found = cast("SteppedMoments", kept.state), []
-        for lag in state.lags:
-            second = again and replace(again, state=cast("SteppedMoments", again.state).of_lag(lag))
-            one = super()._solve(replace(kept, state=state.of_lag(lag)), second)
-            found.append(cast("TimescalesResult", one))
-        others = tuple(replace(one, state=None) for one in found[1:])
-        return replace(found[0], state=self._kept_state(state), others=others)
+    def _facts(self, state: SteppedMoments) -> dict[str, Unchecked]:
+        return {"mean_": state.level.mean / 2, "lag": state.lag}
+
+
+class OfModels(PencilModel):
+    """A pencil of two covariances, which two fitted PCAs know as well."""
+
+    @abstractmethod
+    def _known(self, model: PCA, other: PCA, moments: Moments, others: Moments) -> tuple[Accumulator, int]:
+        """Return the state that a fit would have kept, from the moments of both, and the number of omitted rows."""
+
+    @classmethod
+    def of(cls, model: PCA, other: PCA, n_components: int | None = None, **parameters: Unchecked) -> Self:
+        """Return the model of two fitted PCAs that kept their moments; nothing is read.
+
+        Columns are centred at their means and not divided, whatever ``center``, ``scale`` and ``whiten`` of the models
+        are: eigenvalues, ``mean_`` and scores are in the units of the rows. With the moments of noise as the metric of
+        :class:`GeneralizedPCA`, ratios are signal-to-noise ratios; with those of differences of neighbours, the first
+        axes are the slowest. :meth:`bigpca.PCA.of_group` makes two models of one fit.
+
+        Parameters
+        ----------
+        model, other : fitted PCA
+            Of the rows, and of the background, or of the rows whose covariance is the metric; not changed.
+        n_components : int or None, default None
+            As for the class.
+        **parameters
+            Others of the class, such as ``alpha``.
+
+        Returns
+        -------
+        ContrastivePCA or GeneralizedPCA
+            Fitted; the metric is a parameter. ``partial_fit`` and :func:`bigpca.merge` add rows.
+
+        Raises
+        ------
+        TypeError, ValueError
+            For models of another class, of other features or preprocessing, with covariates, or without moments; if
+            ``center`` or ``scale`` was changed after the fit; and if the metric has directions of no variance.
+
+        Examples
+        --------
+        >>> rng = np.random.default_rng(0)
+        >>> X, Y = rng.standard_normal((200, 3)) * [9, 3, 1], rng.standard_normal((200, 3)) * [9, 1, 1]
+        >>> models = PCA().fit(X), PCA().fit(Y)
+        >>> [np.abs(ContrastivePCA.of(*models, 1, alpha=a).components_[0]).round(1).tolist() for a in (0, 2)]
+        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
+        >>> bool(8 < GeneralizedPCA.of(*models, 1).eigenvalues_[0] < 12)
+        True
+        """
+        moments = moments_of_both(model, other, f"{cls.__name__}.of")
+        if model._steps.covariates or other._steps.covariates:
+            raise ValueError("models with covariates cannot be contrasted. Fit both without.")
+        make: Unchecked = cls
+        made = cast("Self", make(n_components, **parameters, **{name: getattr(model, name) for name in OF_ALL}))
+        check_parameters(made)
+        kept, d = made._known(model, other, *moments), model.n_features_in_
+        roundings = tuple(map(max, kept_by(other).roundings, kept_by(model).roundings))
+        made._found = made._solve(KeptRows(*kept, roundings))
+        made.n_features_in_, made.solver_ = d, model.solver_
+        made._steps = made._steps_of(d, model._steps.view, model._steps.grid)
+        names, (one, two) = vars(model).get("feature_names_in_"), (model.provenance_, other.provenance_)
+        set_known(made, feature_names_in_=names, _provenance=one and two and one.merged(two))
+        return made
 
 
 @with_parameters
-class ContrastivePCA(PencilModel):
+class ContrastivePCA(OfModels):
     """Contrastive PCA: the directions that vary more in some rows than in the background, in one read of both.
 
     The axes are the eigenvectors of ``C - alpha B``, with the covariances C of the rows of interest and B of the
@@ -741,10 +625,10 @@ class ContrastivePCA(PencilModel):
     Parameters
     ----------
     n_components : int or None, default None
-        Of each alpha; None for d.
-    alpha : float or sequence of float, default 1.0
-        How much variance of the background counts against a direction; 0 is PCA. Several are solved from one read, and
-        their components are side by side: ``alphas_`` has the alpha of each.
+        None for d.
+    alpha : float, default 1.0
+        How much variance of the background counts against a direction; 0 is PCA. To compare several from one read of
+        each kind, use :meth:`of`.
     background : label, default 0
         What y is in the rows of the background; all other rows are of interest.
     preprocess : as in :class:`bigpca.PCA`, default None
@@ -755,11 +639,10 @@ class ContrastivePCA(PencilModel):
 
     Attributes
     ----------
-    eigenvalues_ : ndarray of shape (k,), descending for each alpha
+    eigenvalues_ : ndarray of shape (k,), descending
         Variance of the rows of interest less alpha times that of the background; may be negative.
-    alphas_ : ndarray of shape (k,)
     components_ : ndarray of shape (k, d)
-        Orthonormal for each alpha.
+        Orthonormal.
     mean_ : ndarray of shape (d,)
         Of the rows of interest.
     patterns_, rank_, solve_error_, n_samples_, n_omitted_
@@ -777,73 +660,24 @@ class ContrastivePCA(PencilModel):
 
     _pencil = Pencil(unknown="kept", signed=True)
     _traits = Traits(
-        ContrastResult, "cpca", frozenset({"labels"}),
-        summary=(("alpha", "alphas_"), *VARIANCES),
+        PencilResult, "cpca", frozenset({"labels"}),
+        ranges={"alpha": Parameter("", "[0, inf)", "a number such as 1,")},
     )  # fmt: skip
 
     n_components: int | None = None
     _: KW_ONLY
-    alpha: float | Sequence[float] = 1.0
+    alpha: float = 1.0
     background: object = 0
 
-    @classmethod
-    def of(
-        cls, model: PCA, background: PCA, n_components: int | None = None, *, alpha: float | Sequence[float] = 1.0
-    ) -> Self:
-        """Contrast two fitted PCAs that kept their moments; nothing is read.
-
-        Columns are centred at their means and not divided, whatever ``center``, ``scale`` and ``whiten`` of the models
-        are: eigenvalues, ``mean_`` and scores are in the units of the rows, also of models with different scales.
-
-        Parameters
-        ----------
-        model, background : fitted PCA
-            Of the rows of interest, and of the background; not changed. :meth:`bigpca.PCA.of_group` makes two of one
-            fit.
-        n_components : int or None, default None
-            Of each alpha.
-        alpha : float or sequence of float, default 1.0
-            As for the class.
-
-        Returns
-        -------
-        ContrastivePCA
-            Fitted.
-
-        Raises
-        ------
-        TypeError, ValueError
-            For models of another class, of other features or preprocessing, with covariates, or without moments; and
-            if ``center`` or ``scale`` was changed after the fit.
-
-        Examples
-        --------
-        >>> rng = np.random.default_rng(0)
-        >>> X, Y = rng.standard_normal((200, 3)) * [9, 3, 1], rng.standard_normal((200, 3)) * [9, 1, 1]
-        >>> contrast = ContrastivePCA.of(PCA().fit(X), PCA().fit(Y), 1, alpha=[0, 2])
-        >>> np.abs(contrast.components_).round(1).tolist()
-        [[1.0, 0.0, 0.0], [0.0, 1.0, 0.0]]
-        """
-        # The two states that a fit would have kept: first the background, then the rows of interest.
-        states = moments_of_both(model, background, "ContrastivePCA.of")[::-1]
-        made = cls(n_components, alpha=alpha, **{name: getattr(model, name) for name in OF_ALL})
-        state = replace(made._empty(model.n_features_in_), states=states)
-        return made._of_models(state, model, background, background.n_omitted_ + model.n_omitted_)
-
-    @property
-    def _alphas(self) -> list[float]:
-        given = cast("Sequence[float]", self.alpha if np.ndim(self.alpha) else [self.alpha])
-        if not len(given):
-            raise ValueError("alpha = () has no number; one or several such as [0.5, 1, 2] were expected.")
-        return [real_number("alpha", one, "[0, inf)", "a number such as 1, or several,") for one in given]
-
-    def _sizes(self, state: FoldStates) -> tuple[int, int]:
-        return 1, len(self._alphas)
+    def _known(self, model: PCA, other: PCA, moments: Moments, background: Moments) -> tuple[Accumulator, int]:
+        # As a fit would have kept them: first the background, then the rows of interest.
+        state = replace(self._empty(model.n_features_in_), states=(background, moments))
+        return state, model.n_omitted_ + other.n_omitted_
 
     def _empty(
         self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Accumulator | None = None
     ) -> FoldStates:
-        template = FoldStates(Moments(d), 1 + bool(self._alphas))
+        template = FoldStates(Moments(d), 2)
         if rows is None:
             return template
         if y is None:
@@ -871,34 +705,24 @@ class ContrastivePCA(PencilModel):
                 "at least 2 of each were expected. Give the label of the background."
             )
 
-    def _pairs(self, kept: KeptRows) -> list[Pair]:
+    def _pair(self, kept: KeptRows) -> Pair:
         kinds = cast("tuple[Moments, Moments]", kept.state.states)
         self._check_kinds(*(one.count for one in kinds))
         for one in kinds:
             check_enough_rows(one.count, sums=one.weight_sums)
-        (B, C), pairs = (covariance_of(one, kept.roundings[0]) for one in kinds), []
-        for alpha in self._alphas:
-            with np.errstate(over="ignore"):
-                A = C - alpha * B
-            if not np.isfinite(A).all():
-                raise ValueError(f"alpha = {alpha:g} times the covariance of the background overflows float64.")
-            pairs.append((Sums.known(A), Sums.known(np.eye(len(C)))))
-        return pairs
+        B, C = (covariance_of(one, kept.roundings[0]) for one in kinds)
+        with np.errstate(over="ignore"):
+            A = C - self.alpha * B
+        if not np.isfinite(A).all():
+            raise ValueError(f"alpha = {self.alpha:g} times the covariance of the background overflows float64.")
+        return Sums.known(A), Sums.known(np.eye(len(C)))
 
-    def _together(self, found: list[PencilAxes]) -> PencilAxes:
-        # Of one pencil, the patterns are those in its metric; several have axes in one space, with one nearest row.
-        components = np.concatenate([one.components for one in found])
-        values = np.concatenate([one.values for one in found])
-        patterns = found[0].patterns if len(found) == 1 else np.asarray(pinv(components))
-        return replace(found[0], values=values, components=components, patterns=patterns)
-
-    def _facts(self, state: FoldStates, found: list[PencilAxes]) -> dict[str, Unchecked]:
-        alphas = np.repeat(self._alphas, [len(one.values) for one in found])
-        return {"mean_": cast("Moments", state.states[1]).mean, "alphas_": alphas}
+    def _facts(self, state: FoldStates) -> dict[str, Unchecked]:
+        return {"mean_": cast("Moments", state.states[1]).mean}
 
 
 @with_parameters
-class GeneralizedPCA(PencilModel):
+class GeneralizedPCA(OfModels):
     """Generalised PCA: the directions of largest variance in a metric of columns, in one read.
 
     Maximises ``v'C v / v'M v`` with the covariance C of rows and a given positive definite M. With M the covariance of
@@ -939,44 +763,9 @@ class GeneralizedPCA(PencilModel):
     _: KW_ONLY
     metric: ArrayLike | None = None
 
-    @classmethod
-    def of(cls, model: PCA, metric: PCA, n_components: int | None = None) -> Self:
-        """Return the axes of largest variance of one fitted PCA in units of that of another; nothing is read.
-
-        Maximises ``v'C v / v'M v`` with the covariances C and M of the rows of both, in the units of the rows, each
-        about its own mean, whatever ``center``, ``scale`` and ``whiten`` of the models are. With the moments of noise,
-        ratios are signal-to-noise ratios; with those of differences of neighbours, the first axes are the slowest.
-
-        Parameters
-        ----------
-        model, metric : fitted PCA
-            Of the rows, and of those whose covariance is the metric; not changed.
-        n_components : int or None, default None
-            None for d.
-
-        Returns
-        -------
-        GeneralizedPCA
-            Fitted, with ``metric`` as a parameter. ``partial_fit`` and :func:`bigpca.merge` add rows to those of
-            ``model``.
-
-        Raises
-        ------
-        TypeError, ValueError
-            As :meth:`ContrastivePCA.of`, and if the metric has directions of no variance.
-
-        Examples
-        --------
-        >>> rng = np.random.default_rng(0)
-        >>> noise = rng.standard_normal((400, 2)) * [5, 1]
-        >>> signal = rng.standard_normal((400, 1)) * [0, 3]
-        >>> model = GeneralizedPCA.of(PCA().fit(noise + signal), PCA().fit(noise), 1)
-        >>> bool(8 < model.eigenvalues_[0] < 12)
-        True
-        """
-        state, noise = moments_of_both(model, metric, "GeneralizedPCA.of")
-        made = cls(n_components, metric=covariance_of(noise), **{name: getattr(model, name) for name in OF_ALL})
-        return made._of_models(state, model, metric, model.n_omitted_)
+    def _known(self, model: PCA, other: PCA, moments: Moments, noise: Moments) -> tuple[Accumulator, int]:
+        self.metric = covariance_of(noise)
+        return moments, model.n_omitted_
 
     def _metric(self, d: int) -> Matrix:
         from bigpca.data.label_files import whole  # all formats of labels, of no use to other fits
@@ -988,16 +777,12 @@ class GeneralizedPCA(PencilModel):
             M = unmasked(held).astype(np.float64, casting="same_kind")
         except (TypeError, ValueError):
             raise TypeError(f"metric = {brief(repr(self.metric))} is not a matrix of real numbers.") from None
-        wrong = f"has shape {M.shape}" if M.shape != (d, d) else ""
-        if not wrong and not np.isfinite(M).all():
-            wrong = "has values that are not finite"
-        if not wrong and (0 < (sizes := np.abs(np.diagonal(M))).min() < 1e-300 or sizes.max() > 1e300):
-            wrong = f"has diagonal entries from {sizes.min():.3g} to {sizes.max():.3g}, beyond 1e-300 to 1e300"
-        if not wrong and (apart := np.abs(M - M.T).max()) > 1e-8 * np.abs(M).max():
-            wrong = f"differs from its transpose by up to {apart:.3g}"
-        if wrong:
+        sizes = np.abs(np.diagonal(M)) if M.shape == (d, d) and np.isfinite(M).all() else np.zeros(0)
+        apart = np.abs(M - M.T).max() if len(sizes) else 0.0
+        if not len(sizes) or 0 < sizes.min() < 1e-300 or sizes.max() > 1e300 or apart > 1e-8 * np.abs(M).max():
             raise ValueError(
-                f"metric {wrong}; a finite and symmetric matrix of shape {(d, d)} was expected, such as the "
+                f"metric has shape {M.shape} and differs from its transpose by up to {apart:.3g}; a finite and "
+                f"symmetric matrix of shape {(d, d)}, with a diagonal of 1e-300 to 1e300, was expected, such as the "
                 "covariance of noise."
             )
         M = (M + M.T) / 2
@@ -1013,10 +798,10 @@ class GeneralizedPCA(PencilModel):
         self._metric(d)
         return Moments(d)
 
-    def _pairs(self, kept: KeptRows) -> list[Pair]:
-        return [(Sums.of(kept.state, kept.roundings[0], kept.state), Sums.known(self._metric(kept.state.n_features)))]
+    def _pair(self, kept: KeptRows) -> Pair:
+        return Sums.of(kept.state, kept.roundings[0], kept.state), Sums.known(self._metric(kept.state.n_features))
 
-    def _facts(self, state: Moments, found: list[PencilAxes]) -> dict[str, Unchecked]:
+    def _facts(self, state: Moments) -> dict[str, Unchecked]:
         return {"mean_": state.mean}
 
 
@@ -1092,12 +877,12 @@ class CorrespondenceAnalysis(PencilModel):
             raise ValueError(f"n_features = {d}, but a profile of one column is 1 in each row. Give more columns.")
         return ProfileMoments.of(d)
 
-    def _pairs(self, kept: KeptRows) -> list[Pair]:
+    def _pair(self, kept: KeptRows) -> Pair:
         profiles = kept.state.moments
         inertia = replace(Sums.of(profiles, kept.roundings[0], profiles), divisor=profiles.weight)
-        return [(inertia, Sums.known(np.diag(profiles.mean)))]
+        return inertia, Sums.known(np.diag(profiles.mean))
 
-    def _facts(self, state: ProfileMoments, found: list[PencilAxes]) -> dict[str, Unchecked]:
+    def _facts(self, state: ProfileMoments) -> dict[str, Unchecked]:
         profiles = state.moments
         masses, squares = profiles.mean, profiles.squares / profiles.weight
         inertia = np.divide(squares, masses, out=np.zeros_like(masses), where=masses > 0)

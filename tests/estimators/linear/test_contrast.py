@@ -13,7 +13,7 @@ from scipy.linalg import eigh
 import bigpca as bp
 
 Array = NDArray[Any]
-D, ALPHAS = 5, [0.0, 0.7, 3.0]
+D, ALPHA = 5, 0.7
 RNG = np.random.default_rng(5)
 OF_INTEREST = RNG.standard_normal((210, D)) @ RNG.standard_normal((D, D)) + 3.0
 BACKGROUND = RNG.standard_normal((140, D)) * [3, 1, 1, 0.5, 2] - 40.0
@@ -27,27 +27,20 @@ def assert_axes(components: Array, expected: Array, tolerance: float = 1e-11) ->
     np.testing.assert_allclose(components * signs[:, None], expected, atol=tolerance)
 
 
-def assert_contrasts(model: Any, k: int, alphas: list[float], tolerance: float = 1e-11) -> None:
-    assert model.alphas_.tolist() == list(np.repeat(alphas, k))
-    for alpha in alphas:
-        values, V = eigh(np.cov(OF_INTEREST.T) - alpha * np.cov(BACKGROUND.T))
-        own = model.alphas_ == alpha
-        np.testing.assert_allclose(model.eigenvalues_[own], values[::-1][:k], atol=tolerance * np.abs(values).max())
-        assert_axes(model.components_[own], V[:, ::-1][:, :k].T, 10 * tolerance)
+def assert_contrasts(model: Any, k: int, alpha: float, tolerance: float = 1e-11) -> None:
+    values, V = eigh(np.cov(OF_INTEREST.T) - alpha * np.cov(BACKGROUND.T))
+    np.testing.assert_allclose(model.eigenvalues_, values[::-1][:k], atol=tolerance * np.abs(values).max())
+    assert_axes(model.components_, V[:, ::-1][:, :k].T, 10 * tolerance)
     np.testing.assert_allclose(model.mean_, OF_INTEREST.mean(axis=0))
 
 
 @pytest.mark.parametrize("chunk", [3, 50, 350])
-def test_all_alphas_of_one_read_are_dense_eigenproblems_for_any_chunks(chunk: int) -> None:
-    model = bp.ContrastivePCA(2, alpha=ALPHAS, background="none").fit(da.from_array(X, chunks=(chunk, D)), Y)
-    assert_contrasts(model, 2, ALPHAS)
+def test_a_contrast_is_a_dense_eigenproblem_for_any_chunks(chunk: int) -> None:
+    model = bp.ContrastivePCA(2, alpha=ALPHA, background="none").fit(da.from_array(X, chunks=(chunk, D)), Y)
+    assert_contrasts(model, 2, ALPHA)
     assert (model.plan_.passes, model.n_samples_) == (1, 350)
     one = bp.ContrastivePCA(alpha=0.7, background="none").fit(X, Y)
     np.testing.assert_allclose(one.inverse_transform(one.transform(X)), X, atol=1e-11)
-    np.testing.assert_allclose(one.components_[:2] @ (X[7] - model.mean_), model.transform(X[7:8])[0, 2:4])
-    # Of overlapping sets of axes, the nearest row with all of these scores.
-    scores = model.transform(X)
-    np.testing.assert_allclose(model.transform(model.inverse_transform(scores)), scores, atol=1e-10)
 
 
 def test_two_dumps_are_contrasted_in_one_read(tmp_path: Path) -> None:
@@ -55,17 +48,20 @@ def test_two_dumps_are_contrasted_in_one_read(tmp_path: Path) -> None:
     for name, rows in (("target", OF_INTEREST), ("background", BACKGROUND)):
         np.save(tmp_path / f"{name}.npy", rows)
         paths.append(tmp_path / f"{name}.npy")
-    model = bp.ContrastivePCA(2, alpha=ALPHAS, background=0).fit(paths, np.repeat([1, 0], [210, 140]))
-    assert_contrasts(model, 2, ALPHAS)
+    model = bp.ContrastivePCA(2, alpha=ALPHA, background=0).fit(paths, np.repeat([1, 0], [210, 140]))
+    assert_contrasts(model, 2, ALPHA)
     assert (model.plan_.passes, model.provenance_.reads) == (1, 1)
 
 
 def test_two_fitted_models_are_contrasted_without_a_read() -> None:
     models = bp.PCA(1).fit(OF_INTEREST), bp.PCA(scale=True).fit(BACKGROUND)
-    assert_contrasts(bp.ContrastivePCA.of(*models, 2, alpha=ALPHAS), 2, ALPHAS)
+    for alpha in (0, 0.7, 3.0):
+        assert_contrasts(bp.ContrastivePCA.of(*models, 2, alpha=alpha), 2, alpha)
+    with pytest.raises(TypeError, match=r"alpha = \[0\.7\] is a list; a number in \[0, inf\) was expected"):
+        bp.ContrastivePCA.of(*models, alpha=[0.7])
     kinds = bp.PCA(1).fit(X, groups=Y == "none")
-    model = bp.ContrastivePCA.of(kinds.of_group(False), kinds.of_group(True), alpha=[0.7])
-    assert_contrasts(model, D, [0.7])
+    model = bp.ContrastivePCA.of(kinds.of_group(False), kinds.of_group(True), alpha=0.7)
+    assert_contrasts(model, D, 0.7)
     assert (model.n_samples_, model.n_features_in_) == (350, D)
     with pytest.raises(TypeError, match="a KernelPCA was given; two fitted PCAs were expected"):
         bp.ContrastivePCA.of(models[0], bp.KernelPCA(1).fit(X))
@@ -95,7 +91,7 @@ def test_models_of_any_centre_and_scale_are_contrasted_in_the_units_of_their_row
 ) -> None:
     a, b = bp.PCA(**PARAMETERS[of_interest]).fit(OF_INTEREST), bp.PCA(**PARAMETERS[of_background]).fit(BACKGROUND)
     model = bp.ContrastivePCA.of(a, b, 2, alpha=0.5)
-    assert_contrasts(model, 2, [0.5])
+    assert_contrasts(model, 2, 0.5)
     scores, others = model.transform(OF_INTEREST), model.transform(BACKGROUND)
     np.testing.assert_allclose(scores.mean(axis=0), 0, atol=1e-12)
     np.testing.assert_allclose(scores.var(0, ddof=1) - 0.5 * others.var(0, ddof=1), model.eigenvalues_, rtol=1e-10)
@@ -141,11 +137,11 @@ def test_a_metric_of_a_model_is_of_other_rows_and_of_all_directions() -> None:
 
 
 def test_batches_may_be_of_one_kind() -> None:
-    model = bp.ContrastivePCA(2, alpha=ALPHAS, background="none").fit(X[:200], Y[:200])
+    model = bp.ContrastivePCA(2, alpha=ALPHA, background="none").fit(X[:200], Y[:200])
     for kind in (Y == "none", Y != "none"):
         more = np.flatnonzero(kind & (np.arange(len(X)) >= 200))
         model.partial_fit(X[more], Y[more])
-    assert_contrasts(model, 2, ALPHAS)
+    assert_contrasts(model, 2, ALPHA)
 
 
 def test_what_cannot_be_contrasted_is_rejected() -> None:
@@ -155,8 +151,6 @@ def test_what_cannot_be_contrasted_is_rejected() -> None:
         bp.ContrastivePCA(1, background=7).fit(X, (Y == "none").astype(int))
     with pytest.raises(TypeError, match="background = 0 is not a label such as those in y: "):
         bp.ContrastivePCA(1).fit(X, Y)
-    with pytest.raises(ValueError, match=r"alpha = \(\) has no number; one or several"):
-        bp.ContrastivePCA(1, alpha=()).fit(X, Y)
     with pytest.raises(ValueError, match=r"alpha = 1e\+308 times the covariance of the background overflows float64"):
         bp.ContrastivePCA(1, alpha=1e308, background="none").fit(X, Y)
     with pytest.raises(
@@ -211,13 +205,13 @@ def test_every_eigenvalue_has_its_own_digits_in_a_metric_of_any_range(span: int,
 def test_what_is_no_metric_is_rejected_unread() -> None:
     lazy = da.from_array(X, chunks=(50, D))
     for metric, message in (
-        (np.eye(3), r"metric has shape \(3, 3\); a finite and symmetric matrix of shape \(5, 5\)"),
-        (np.triu(np.ones((D, D))), r"metric differs from its transpose by up to 1; a finite and symmetric matrix"),
-        (np.full((D, D), np.nan), "metric has values that are not finite; a finite"),
+        (np.eye(3), r"metric has shape \(3, 3\) .*; a finite and symmetric matrix of shape \(5, 5\), with a diagonal"),
+        (np.triu(np.ones((D, D))), r"metric .* differs from its transpose by up to 1; a finite and symmetric matrix"),
+        (np.full((D, D), np.nan), "metric has shape .*; a finite"),
         (np.ones((D, D)), "metric has 1 directions of positive length to rounding; 5 were expected"),
         (np.diag([1.0, 1, 1, 1, -1]), "metric has 4 directions"),
-        (np.diag([1.0, 1, 1, 1, 1e-310]), "metric has diagonal entries from 1e-310 to 1, beyond 1e-300 to 1e300;"),
-        (np.eye(D) * 1.7e308, r"metric has diagonal entries from 1.7e\+308 to"),
+        (np.diag([1.0, 1, 1, 1, 1e-310]), "with a diagonal of 1e-300 to 1e300, was expected"),
+        (np.eye(D) * 1.7e308, "with a diagonal of 1e-300 to 1e300, was expected"),
     ):  # fmt: skip
         with pytest.raises(ValueError, match=message):
             bp.GeneralizedPCA(metric=metric).plan(lazy)

@@ -166,9 +166,8 @@ def test_steps_below_the_rounding_of_float64_are_reported() -> None:
     with pytest.raises(ValueError, match="1 of 2 directions vary, but rows that are pairs do not differ along them"):
         bp.MinimumNoiseFraction().fit(rows)
     with pytest.warns(bp.errors.ApproximationWarning, match="1 of 1 components"):
-        still = bp.TICA(lag=(1, 2)).fit(np.repeat([[0.0], [1.0]], 9, axis=0), groups=np.repeat([0, 1], 9))
+        still = bp.TICA(lag=2).fit(np.repeat([[0.0], [1.0]], 9, axis=0), groups=np.repeat([0, 1], 9))
     assert (still.timescales_ == np.inf).all()
-    assert (still.implied_timescales_ == np.inf).all()
     few = np.random.default_rng(0).standard_normal((6, 5))
     for model in (bp.SlowFeatureAnalysis(), bp.TICA(), bp.TICA(1)):  # whose last are -1 or 1, whatever the rows are
         with pytest.warns(bp.errors.ApproximationWarning, match="5 pairs of rows cannot tell 5 directions apart: some"):
@@ -222,62 +221,8 @@ def test_added_rows_and_merged_models_are_trajectories_of_their_own(name: str) -
                 call()
 
 
-LAGS = (5, 1, 12)
-
-
-@pytest.mark.parametrize("chunk", [1, 7, 50, N])
-@pytest.mark.parametrize("grouped", [False, True])
-def test_several_lags_of_one_read_are_one_fit_for_each(
-    chunk: int, grouped: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from bigpca.engine import layout
-
-    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 64)
-    monkeypatch.setattr(layout, "MIN_GROUPS", 40)
-    rows, runs = da.from_array(X, chunks=(chunk, D)), RUNS if grouped else None
-    model = bp.TICA(2, lag=LAGS)
-    assert model.plan(rows).passes == 1
-    model.fit(rows, groups=runs)
-    assert model.provenance_.reads == 1
-    assert model.lags_.tolist() == list(LAGS)
-    for i, lag in enumerate(LAGS):
-        own = model.of_lag(np.float64(lag))
-        assert type(own.lag) is int
-        assert_solves(own, lagged(X, lag, runs=runs))
-        alone = bp.TICA(2, lag=lag).fit(X, groups=runs)
-        np.testing.assert_allclose(own.transform(X), alone.transform(X), atol=1e-10)
-        np.testing.assert_allclose(model.implied_timescales_[i], alone.timescales_, rtol=1e-10)
-        assert own.get_params() == alone.get_params()
-        assert own.lags_.tolist() == [lag]
-    np.testing.assert_array_equal(model.transform(X), model.of_lag(LAGS[0]).transform(X))
-    np.testing.assert_array_equal(model.timescales_, model.implied_timescales_[0])
-    with pytest.raises(ValueError, match=r"lag = 2 is not one of \[5, 1, 12\], at which the model was fitted"):
-        model.of_lag(2)
-
-
-def test_a_model_of_several_lags_is_saved_merged_and_grows_like_its_parts(tmp_path: Any) -> None:
-    cut = 200
-    whole = bp.TICA(2, lag=LAGS).fit(X, groups=np.arange(N) < cut)
-    grown = bp.TICA(2, lag=LAGS).fit(X[:cut]).partial_fit(X[cut:])
-    merged = bp.merge(bp.TICA(2, lag=LAGS).fit(X[:cut]), bp.TICA(2, lag=list(LAGS)).fit(X[cut:]))
-    grown.save(tmp_path / "m.zarr")
-    for model in (grown, merged, bp.load(tmp_path / "m.zarr")):
-        np.testing.assert_allclose(model.implied_timescales_, whole.implied_timescales_, rtol=1e-10)
-        np.testing.assert_allclose(model.of_lag(12).components_, whole.of_lag(12).components_, atol=1e-10)
-    bp.TICA(2, lag=range(1, 3)).fit(X).save(tmp_path / "range.zarr")
-    assert bp.load(tmp_path / "range.zarr").lag == [1, 2]
-    with bp.config(keep_state_bytes=0):
-        small = bp.TICA(2, lag=LAGS).fit(X)
-    np.testing.assert_array_equal(small.of_lag(1).timescales_, small.implied_timescales_[1])
-    with pytest.raises(ValueError, match=r"lag = \(\) has no number"):
-        bp.TICA(lag=()).fit(X)
-    with pytest.raises(ValueError, match=rf"{N} rows have 0 pairs at a lag of 400"):
-        bp.TICA(lag=(1, 400)).fit(X)
-
-
 CHANGED: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "lag": (bp.TICA(2), None, {"lag": 5}),
-    "several lags": (bp.TICA(2, lag=(1, 5)), None, {"lag": (1, 6)}),
     "background": (bp.ContrastivePCA(2, background="a"), RUNS, {"background": "b"}),
     "kernel of labels": (bp.SupervisedPCA(2, label_kernel="rbf"), X[:, :2] ** 2, {"label_kernel": "linear"}),
     "width of labels": (bp.SupervisedPCA(2, label_kernel="rbf"), X[:, :2] ** 2, {"label_gamma": 0.01}),
@@ -324,49 +269,6 @@ def test_features_that_rows_are_summed_in_are_not_changed_between_rows(name: str
     assert one.n_samples_ == 2 * len(X)
 
 
-GRID = RNG.standard_normal((3, 10, 12, 4)).cumsum(axis=1).cumsum(axis=2) + RNG.standard_normal((3, 10, 12, 4))
-STEPS: dict[Any, Callable[[Array], Array]] = {
-    ("y", "x"): lambda one: one[:, :-1, :-1] - one[:, 1:, 1:],  # the "lowerright" of spectral.noise_from_diffs
-    "x": lambda one: one[:, :, :-1] - one[:, :, 1:],
-    ("y",): lambda one: one[:, :-1] - one[:, 1:],
-    "t": lambda one: one[:-1] - one[1:],
-    ("x", "t"): lambda one: one[:-1, :, :-1] - one[1:, :, 1:],
-}
-
-
-@pytest.mark.parametrize("neighbours", STEPS, ids=str)
-@pytest.mark.parametrize("chunk", [1, 2, 3])
-def test_noise_along_dimensions_is_that_of_spectral(neighbours: Any, chunk: int) -> None:
-    xr = pytest.importorskip("xarray")
-    cube = xr.DataArray(GRID, dims=("t", "y", "x", "band")).transpose("band", ...).chunk(t=chunk, y=5)
-    rows = bp.open(cube, sample_dims=("t", "y", "x"))
-    model = bp.MinimumNoiseFraction(neighbours=neighbours).fit(rows)
-    steps = STEPS[neighbours](GRID).reshape(-1, 4)
-    values, V = eigh(np.cov(GRID.reshape(-1, 4).T), np.cov(steps.T) / 2)
-    assert_solves(model, (values[::-1], V[:, ::-1]))
-    scores = model.transform(cube)
-    assert scores.dims == ("t", "y", "x", "component")
-    if neighbours == ("y", "x"):
-        image = bp.open(cube[:, 0], sample_dims=("y", "x"))
-        own = bp.MinimumNoiseFraction(neighbours=neighbours).fit(image)
-        expected = bp.MinimumNoiseFraction(width=12).fit(GRID[0].reshape(-1, 4))
-        np.testing.assert_allclose(own.components_, expected.components_, rtol=1e-9)
-        with pytest.raises(ValueError, match=r", neighbours=x and \('y', 'x'\) cannot be merged"):
-            bp.merge(bp.MinimumNoiseFraction(neighbours="x").fit(image), own)
-
-
-def test_neighbours_along_dimensions_that_are_not_there_are_rejected_unread() -> None:
-    xr = pytest.importorskip("xarray")
-    rows = bp.open(xr.DataArray(GRID[0], dims=("y", "x", "band")), sample_dims=("y", "x"))
-    for X_, named, dims in ((rows, ("y", "z"), "y, x"), (rows, (), "y, x"), (X, ("y", "x"), "of no DataArray")):
-        with pytest.raises(ValueError, match=rf"but the samples of X have the dimensions {dims}\. Name some of them"):
-            bp.MinimumNoiseFraction(neighbours=named).fit(X_)
-    with pytest.raises(TypeError, match=r"neighbours = 3 are not names of dimensions, such as"):
-        bp.MinimumNoiseFraction(neighbours=3).fit(rows)
-    with pytest.raises(ValueError, match=r"width = 12 and neighbours = 'x' say both which samples are neighbours"):
-        bp.MinimumNoiseFraction(width=12, neighbours="x").fit(rows)
-
-
 TWIN = X[:, :1] + 1e-6 * RNG.standard_normal((N, 1))
 NEARLY = {
     "the columns are": (bp.SlowFeatureAnalysis(2), np.column_stack([X, TWIN])),
@@ -402,19 +304,6 @@ def test_columns_that_one_read_cannot_tell_apart_are_read_again(name: str, apart
     with pytest.warns(bp.errors.ApproximationWarning, match=match):
         assert merged.solve_error_ > 1e-3
     assert merged.rank_ == (5 if apart < 1e-7 else 6)
-
-
-def test_models_of_other_lags_have_the_digits_of_the_second_read(tmp_path: Any) -> None:
-    rows = np.column_stack([X, X[:, 4] + 3e-8 * (np.sin(np.arange(N) / 40) + 0.01 * X[:, 2])])
-    model = bp.TICA(lag=LAGS).fit(rows)
-    model.save(tmp_path / "m")
-    for found in (model, bp.load(tmp_path / "m")):
-        for lag in LAGS:
-            own, alone = found.of_lag(lag), bp.TICA(lag=lag).fit(rows)
-            assert (own.rank_, own.solve_error_ < 1e-6) == (6, True)
-            np.testing.assert_allclose(own.eigenvalues_, alone.eigenvalues_, atol=1e-10)
-            np.testing.assert_allclose(own.transform(rows), alone.transform(rows), atol=1e-5)
-            assert own.partial_fit(RNG.standard_normal((N, 6))).n_samples_ == 2 * N
 
 
 @pytest.mark.parametrize("unit", [1e-160, 1e-170, 1e-310])

@@ -48,7 +48,7 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
     "fisher": (lambda: bp.FisherDiscriminantAnalysis(), NAMES),
     "roweis": (lambda: bp.RoweisDiscriminantAnalysis(2, r1=0.3, r2=0.7, normalize=True), NAMES),
     "kernel supervised": (lambda: bp.KernelSupervisedPCA(kernel="rbf", sampling=LANDMARKS), NAMES),
-    "contrasts": (lambda: bp.ContrastivePCA(2, alpha=[0.5, 2.0], background="1"), NAMES),
+    "contrasts": (lambda: bp.ContrastivePCA(2, alpha=0.5, background="1"), NAMES),
     "metric": (lambda: bp.GeneralizedPCA(3, metric=np.diag(np.arange(1.0, D + 1))), None),
     "canonical": (lambda: bp.CCA(1), NUMBERS),
     "covariances of sides": (lambda: bp.PLSSVD(1), NUMBERS),

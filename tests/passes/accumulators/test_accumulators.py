@@ -418,7 +418,7 @@ def _stepped(lag: int, sums: bool, width: int = 0, codes: Any = None) -> Case:
 
     return Case(
         f"SteppedMoments {lag} {sums} {width} {codes is not None}",
-        lambda: replace(SteppedMoments.of(D, lag, sums=sums, edges=((1, width),) if width else ()), codes=codes),
+        lambda: replace(SteppedMoments.of(D, lag, sums=sums, width=width or None), codes=codes),
         row_state,
         N,
         _stepped_answer,
@@ -427,21 +427,8 @@ def _stepped(lag: int, sums: bool, width: int = 0, codes: Any = None) -> Case:
 
 
 def _stepped_answer(s: Any) -> list[Array]:
-    each = [one for of in (*s.level, *s.steps) for one in (of.mean, full(of.scatter))]
-    return [np.array(s.count), np.array(s.steps[0].count), *each]
-
-
-def _lagged(lags: tuple[int, ...], codes: Any = None) -> Case:
-    """The same of several lags."""
-    alone = [_stepped(lag, True, codes=codes) for lag in lags]
-    return Case(
-        f"SteppedMoments {lags} {codes is not None}",
-        lambda: replace(SteppedMoments.of(D, *lags, sums=True), codes=codes),
-        row_state,
-        N,
-        lambda s: [one for lag in s.lags for one in _stepped_answer(s.of_lag(lag))],
-        lambda X: [number for one in alone for number in one.truth(X)],
-    )
+    each = [one for of in (s.level, s.steps) for one in (of.mean, full(of.scatter))]
+    return [np.array(s.count), np.array(s.steps.count), *each]
 
 
 def _profiles(X: Array) -> list[Array]:
@@ -563,7 +550,6 @@ CASES = [
     _of_profiles(sparse_state),
     _stepped(3, sums=True, codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
     _stepped(6, sums=False, width=5),
-    _lagged((3, 1, 7), codes=np.repeat([0, 1, 0, 2], [9, 2, 9, 3]).astype(np.int32)),
     Case(
         "KernelProduct",
         lambda: KernelProduct(N, K, V, squared=True),
