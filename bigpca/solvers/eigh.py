@@ -345,7 +345,7 @@ def numerical_rank(eigenvalues: Vector, d: int) -> int:
     return int(np.count_nonzero(eigenvalues > level))
 
 
-def rounded_squares(squares: Vector, mean: Vector, weight: float, eps: float | Vector = EPS) -> Vector:
+def rounded_squares(squares: Vector, mean: Vector, weight: float | Vector, eps: float | Vector = EPS) -> Vector:
     """Return what the rounding of the computation adds to the sums of squares (p,) of columns.
 
     Rows are centred to a relative ``eps``; ``sum_t x_t^2 = squares + weight mean^2``.

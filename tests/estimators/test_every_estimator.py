@@ -108,7 +108,7 @@ GROWING = [
     name for name, case in CASES.items()
     if hasattr(case.make(), "partial_fit") and not any(word in name for word in (" dot", " krylov", " ritz"))
 ]  # fmt: skip
-FILLING = [name for name in CASES if "gaps" in CASES[name].make()._traits.accepts and not CASES[name].make().preprocess]
+FILLING = [name for name in CASES if "mean" in CASES[name].make()._traits.accepts and not CASES[name].make().preprocess]
 pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 every = pytest.mark.parametrize("name", CASES)
 reading = pytest.mark.parametrize("name", READING)

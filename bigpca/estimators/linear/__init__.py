@@ -12,7 +12,7 @@
 - ``covariance_fit``  one read of moments, and their (d, d) eigenproblem
 - ``dot_fit``       the (n, n) dot matrix, for wide data
 - ``krylov``        block Krylov iteration: a few reads, thin states, an answer to a tolerance; its parts serve kernels
-- ``em_fit``        probabilistic PCA of rows with missing values: an EM iteration of one read a step
+- ``em_fit``        rows with missing values: probabilistic PCA and factors by an EM iteration of one read a step
 - ``sums``          one read into a state, a solve from it, and a second read where digits lack, for models that need
   nothing else
 - ``pencils``       slow features, minimum noise fraction, tICA, contrasts, metrics, tables: pencils of two sums

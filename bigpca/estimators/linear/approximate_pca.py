@@ -455,7 +455,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
     True
     """
 
-    _traits = Traits(PCAResult, "pca", frozenset({"gaps"}), alike=("preprocess", "center", "scale", "approximation"))
+    _traits = Traits(PCAResult, "pca", frozenset({"mean"}), alike=("preprocess", "center", "scale", "approximation"))
 
     n_components: NComponents = None
     sketch: Sketch | None = None

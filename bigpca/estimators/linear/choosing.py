@@ -18,7 +18,7 @@ from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.dot_fit import DotFit
-from bigpca.estimators.linear.em_fit import EMFit, em_settings, filled_up
+from bigpca.estimators.linear.em_fit import ProbabilisticFit, em_settings, filled_up
 from bigpca.estimators.linear.krylov import KrylovFit
 from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, check_enough_rows
@@ -320,7 +320,7 @@ def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
     check_enough_rows(rows.n_present, sums=rows.counted.sums)
     if rows.with_gaps and rows.nan_policy == "em":
         begun = plan_fit(filled_up(rows), em_settings(rows, settings, solver), solver)
-        return EMFit(rows, settings, begun)
+        return ProbabilisticFit(rows, settings, begun)
     if rows.with_gaps:
         if solver not in ("auto", CovarianceFit.solver):
             raise ValueError(

@@ -1,8 +1,9 @@
-"""Factor analysis by maximum likelihood, from the moments of one read."""
+"""Factor analysis by maximum likelihood, from the moments of one read; of rows with missing values, by EM."""
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
+from typing import ClassVar
 
 import numpy as np
 from scipy.linalg import pinvh, solve_triangular
@@ -13,17 +14,26 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Matrix, Vector, unpack
 from bigpca.engine.driver import solving
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.maps import Projection, Reconstruction, SecondRead, low_rank_plus_diagonal
+from bigpca.estimators.linear.em_fit import EMFit, Maximised, em_settings, filled_up, without_moments
+from bigpca.estimators.linear.maps import (
+    Projection,
+    Reconstruction,
+    SecondRead,
+    Standardization,
+    low_rank_plus_diagonal,
+)
 from bigpca.estimators.linear.monitoring import Density, check_density
-from bigpca.estimators.linear.spectrum import check_enough_rows
+from bigpca.estimators.linear.spectrum import PCAResult, Settings, check_enough_rows
 from bigpca.estimators.linear.sums import SumsModel, SumsResult
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
+from bigpca.estimators.shared.fit import Fit, unfitted
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
+from bigpca.passes.accumulators.expected_scores import LatentModel
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.rows import Rows
+from bigpca.passes.rows import Rows, filled
 from bigpca.records import stored
 from bigpca.settings import setting
 from bigpca.solvers.components import check_total
@@ -31,6 +41,7 @@ from bigpca.solvers.eigh import EPS, NOISE, fix_signs, rounded_squares, top_eige
 from bigpca.solvers.rotation import simple_structure
 
 EXPECTED = 30  # iterations in plans
+FAINT = 1e-2  # noise whose changes are not relative to itself: in a Heywood case it falls slowly, and hardly matters
 LEAST = 1e-6  # of the variance of a column: its noise is at least that
 
 
@@ -55,6 +66,49 @@ class FactorResult(SumsResult):
         return len(self.loglike_)
 
 
+@dataclass(frozen=True)
+class FactorFit(EMFit[FactorResult]):
+    """Factor analysis of rows with missing values: noise of its own variance in each column.
+
+    Attributes
+    ----------
+    owner : FactorAnalysis
+    """
+
+    least: ClassVar[float] = LEAST
+    faint: ClassVar[float] = FAINT
+    pooled: ClassVar[bool] = False
+    limit: ClassVar[str] = "max_iter"
+
+    owner: FactorAnalysis
+
+    def _constant(self, begun: PCAResult) -> FactorResult:
+        raise ValueError(constant(len(begun.mean_), begun.n_samples_))
+
+    def _result(self, found: Maximised, likelihoods: list[float], settled: bool) -> FactorResult:
+        """Return the factors along principal axes in units of the noise, as those of complete rows."""
+        latent = found.latent
+        turned = np.linalg.svd(latent.W / latent.roots[:, None], full_matrices=False)[2] @ latent.W.T
+        return FactorResult(
+            n_samples_=found.count,
+            n_omitted_=0,
+            weight_sums=found.weight_sums,
+            roundings=self.rows.roundings,
+            **self.owner._factors(turned, latent.noise),
+            mean_=latent.mean,
+            loglike_=np.array(likelihoods[1:] or likelihoods),
+            converged_=settled,
+        )
+
+
+def constant(d: int, n: int) -> str:
+    """Return the message that all columns are constant."""
+    return (
+        f"all {d} columns are constant in {n} rows, to the rounding of their values: there is no variance to explain. "
+        "Check the data."
+    )
+
+
 @with_parameters
 class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExports, FeatureAxes):
     """Factor analysis by maximum likelihood: ``x = mean + W'z + noise``, with noise of its own variance in each column.
@@ -75,15 +129,18 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
         Factors; None for d.
     tol : float, default 1e-7
         The iteration stops where the log-likelihood of a row changes by no more than this times the relative change of
-        the noise of any column. Newton's steps, which ``n_iter_`` does not count, then end it at rounding.
+        the noise of any column. Newton's steps, which ``n_iter_`` does not count, then end it at rounding. With
+        ``nan_policy="em"``: where the plane of the factors and the noise are known to the root of this.
     max_iter : int, default 500
-        Iterations after which it stops with a warning.
+        Iterations after which it stops with a warning. With ``nan_policy="em"`` each of them reads all rows.
     rotation : {"varimax", "quartimax"} or None, default None
         Rotate the factors to simple structure, as scikit-learn does: without Kaiser's normalisation. The likelihood is
         the same.
     preprocess : as in :class:`bigpca.PCA`, default None
-    nan_policy : {"raise", "omit"}, default "raise"
-        Rows with missing values raise an error, or are left out.
+    nan_policy : {"raise", "omit", "em"}, default "raise"
+        Rows with missing values raise an error, or are left out. "em": the factors are those that are likeliest for the
+        values that are there, found by an iteration of one read a step, 10 to 50 where no noise falls to its least;
+        ``n_components`` is a number. ``transform`` gives a row with missing values its expected factors.
     memory_limit : int, str or None, default None
         Per process.
 
@@ -103,7 +160,7 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
         Of all columns, with the noise; divisor n.
     mean_ : ndarray of shape (d,)
     loglike_ : ndarray of shape (n_iter_,)
-        Log-likelihood of the rows after each iteration.
+        Log-likelihood of the rows after each iteration, as far as a next one knows it with ``nan_policy="em"``.
     n_iter_ : int
     converged_ : bool
     n_samples_, n_omitted_, sum_weights_, n_effective_
@@ -121,6 +178,7 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
     _traits = Traits(
         FactorResult,
         "factor",
+        frozenset({"em"}),
         ranges={
             "max_iter": Parameter("", "[1, inf)", "a number of iterations such as 500", whole=True),
             "rotation": Parameter(words=("varimax", "quartimax"), none="none"),
@@ -132,6 +190,20 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
     tol: float = 1e-7
     max_iter: int = 500
     rotation: str | None = None
+
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[FactorResult]:
+        read = filled(self._rows(rows, y)) if self.nan_policy == "em" else rows
+        if not read.with_gaps:
+            return super()._fit(rows, y, like)
+        from bigpca.estimators.linear.choosing import plan_fit  # all solvers of PCA
+
+        found = Settings.of(self, max_passes=self.max_iter)
+        begun = em_settings(read, Settings(self.n_components, solve_threads=found.solve_threads), "auto")
+        start = plan_fit(filled_up(read), replace(begun, standardization=Standardization(scale=True)), "auto")
+        return FactorFit(read, replace(found, tol=np.sqrt(self.tol)), start, unfitted(self))
+
+    def _unsummed(self, what: str) -> str:
+        return without_moments(what) if self.nan_policy == "em" else ""
 
     def _sizes(self, state: Moments) -> tuple[int, int]:
         return EXPECTED, 1
@@ -148,10 +220,7 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
         check_total(float(squares.sum()), mean=state.mean)
         own = squares > NOISE * rounded_squares(squares, state.mean, n)
         if not own.any():
-            raise ValueError(
-                f"all {d} columns are constant in {state.count} rows, to the rounding of their values: there is no "
-                "variance to explain. Check the data."
-            )
+            raise ValueError(constant(d, state.count))
         deviations = np.sqrt(squares[own] / n)
         # Of correlations: the likelihood's maximum scales with the columns, and a step then has one size for all.
         R = unpack(state.packed, d)[np.ix_(own, own)] / n / np.outer(deviations, deviations)
@@ -160,8 +229,6 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
         converged = slope <= max(self.tol, least)
         components, variances = np.zeros((k, d)), np.zeros(d)
         components[: len(W), own], variances[own] = W * deviations, noise * deviations**2
-        if self.rotation is not None:
-            components = simple_structure(components.T, self.rotation, normalized=False).T @ components
         if not converged:
             warn_approximation(
                 f"the likelihood still has a slope of {slope:.1g} after {len(likelihoods)} iterations; tol = "
@@ -169,14 +236,22 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
             )
         return self._result_of(
             kept,
+            **self._factors(components, variances),
             mean_=state.mean,
-            components_=fix_signs(components),
-            explained_variance_=(components**2).sum(axis=1),
-            total_variance_=float((components**2).sum() + variances.sum()),
-            noise_variance_=variances,
             loglike_=n * (likelihoods - np.log(deviations).sum()),
             converged_=converged,
         )
+
+    def _factors(self, components: Matrix, variances: Vector) -> dict[str, Unchecked]:
+        """Return what follows from loadings (k, d), which are rotated if that is asked, and the noise of columns."""
+        if self.rotation is not None:
+            components = simple_structure(components.T, self.rotation, normalized=False).T @ components
+        return {
+            "components_": fix_signs(components),
+            "explained_variance_": (components**2).sum(axis=1),
+            "total_variance_": float((components**2).sum() + variances.sum()),
+            "noise_variance_": variances,
+        }
 
     def _iterate(self, R: Matrix, k: int) -> tuple[Matrix, Vector, Vector, float, float]:
         """Return loadings (k, d), noise (d,), log-likelihoods of a row, their largest slope, and that of rounding.
@@ -259,7 +334,8 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
         W, noise = self.components_, self.noise_variance_
         weighted = np.divide(W, noise, out=np.zeros_like(W), where=noise > 0)
         axes = np.linalg.solve(np.eye(len(W)) + weighted @ W.T, weighted)
-        return Projection(self.mean_, None, axes, None, self.nan_policy)
+        gaps = LatentModel(W.T, self.mean_, noise) if self.nan_policy == "em" else None
+        return Projection(self.mean_, None, axes, None, self.nan_policy, latent=gaps)
 
     def _reconstruction(self) -> Reconstruction:
         return Reconstruction(self.mean_, None, self.components_, None)

@@ -27,6 +27,7 @@ from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.expected_scores import LatentModel, expected_scores
 from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import L2, Affine, Float64Map, MapStep, RowMap
@@ -132,6 +133,8 @@ class Projection(LinearRowMap):
         Where dense rows are multiplied; by default that of the setting when the map is made.
     precise : bool
         Whether scores are float64, whatever the dtype of the rows is.
+    latent : LatentModel or None
+        Of which rows with NaN get the expected scores, instead of least squares.
     """
 
     mean: Vector
@@ -143,6 +146,7 @@ class Projection(LinearRowMap):
     limits: Limits | None = None
     device: Namespace = field(default_factory=device_of_setting)
     precise: bool = False
+    latent: LatentModel | None = None
 
     def linear(self, d: int) -> LinearMap:
         """Return the same map as a matrix and a centre."""
@@ -190,7 +194,9 @@ class Projection(LinearRowMap):
         lost = np.isnan(rows[lines]).all(axis=1)
         empty, lines = lines[lost], lines[~lost]
         scores[empty] = 0  # until it was looked for infinities
-        if not len(lines):
+        if self.latent is not None:
+            scores[lines] = expected_scores(rows[lines], self.latent)
+        if not len(lines) or self.latent is not None:
             return empty
         found, undetermined = incomplete_scores(rows[lines], self.mean, self.scale, self.components)
         if self.deviations is not None:
@@ -246,7 +252,8 @@ class Projection(LinearRowMap):
         scores = rows * k * itemsize
         mapped = (strip + 2) * d * itemsize + k * d * (itemsize + 8 * divided) + scores + rows * k
         least_squares = incomplete_bytes(rows, d, k, itemsize) if self.nan_policy in INCOMPLETE else 0
-        return mapped + self.l2 * scores + least_squares, 0
+        products = 0 if self.latent is None else 8 * d * k**2 + TILE_BYTES
+        return mapped + self.l2 * scores + least_squares + products, 0
 
 
 def projected(rows: Rows, mean: Vector, M: Matrix) -> Rows:

@@ -352,9 +352,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         found = super()._steps_of(d, view, grid)
         given = Standardization.of(self.center, self.scale, d, grid).given
         standardized = None if given is None else given.describe()
-        return replace(
-            found, filled=self.nan_policy if self.nan_policy in INCOMPLETE else "", standardized=standardized
-        )
+        return replace(found, standardized=standardized)
 
     def _row_map(self) -> Projection:
         l2 = scored_l2(self)

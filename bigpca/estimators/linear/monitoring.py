@@ -451,7 +451,8 @@ def likelihood_map(model: BaseEstimator) -> LogLikelihood:
     unit = float(np.exp(np.log(noise).mean() / 2))
     scale = np.sqrt(noise) / unit
     _, s, axes = np.linalg.svd(model.components_ / scale, full_matrices=False)
-    return LogLikelihood(Projection(model.mean_, scale, axes, None, model.nan_policy), s**2 + unit**2, unit**2)
+    policy = "raise" if model.nan_policy in INCOMPLETE else model.nan_policy
+    return LogLikelihood(Projection(model.mean_, scale, axes, None, policy), s**2 + unit**2, unit**2)
 
 
 def plain_projection(model: BaseEstimator) -> Projection:

@@ -14,6 +14,7 @@ from bigpca.arrays import Vector
 from bigpca.engine.driver import solving
 from bigpca.errors import an, brief
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
+from bigpca.estimators.linear.em_fit import without_moments
 from bigpca.estimators.linear.maps import Standardization
 from bigpca.estimators.linear.model import (
     LinearModel,
@@ -187,7 +188,7 @@ class PCA(LinearModel[Moments]):
     _traits = Traits(
         PCAResult,
         "pca",
-        frozenset({"groups", "gaps", "pairs"}),
+        frozenset({"groups", *INCOMPLETE}),
         alike=("preprocess", "center", "scale"),
         ranges={"solver": Parameter(words=_solvers, foreign=FOREIGN)},
     )
@@ -319,7 +320,7 @@ class PCA(LinearModel[Moments]):
 
     def _unsummed(self, what: str) -> str:
         if self.nan_policy == "em":
-            return f'{what} needs the moments of all rows, which nan_policy="em" never computes.'
+            return without_moments(what)
         if self.solver not in ("krylov", "dot"):  # a fit reports an unknown one
             return ""
         return (

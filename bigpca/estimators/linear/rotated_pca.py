@@ -165,7 +165,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
     [2, 2]
     """
 
-    _traits = Traits(Rotated, "rotated", frozenset({"gaps"}))
+    _traits = Traits(Rotated, "rotated", frozenset({"mean"}))
 
     n_components: NComponents = None
     _: KW_ONLY

@@ -177,7 +177,7 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
         """Return how many (d, d) problems are expected for a set of axes, and how many sets there are."""
         return 1, 1
 
-    def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> SumsFit[Solved]:
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[Solved]:
         read = self._rows(rows, y)
         self._check(read.widths or (read.n_columns,))
         state = self._empty(read.n_columns, replace(read, groups=rows.groups), y, None if like is None else like.state)

@@ -28,9 +28,10 @@ from bigpca.estimators.linear.maps import (
     scale_vector,
 )
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.linear.sums import SumsFit, SumsModel
+from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.files import OF_VALUES
+from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.folds import check_folds, placed_in_folds
 from bigpca.estimators.shared.growing import check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, settle_non_finite
@@ -589,7 +590,7 @@ class PairModel(SumsModel[PairResult]):
         targets = Targets(single, rows.roundings, grid, view, *scales)
         return KeptSides(state, 0, rows.roundings, widths=(p, q, sum(rows.widths[2:])), targets=targets)
 
-    def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> SumsFit[PairResult]:
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[PairResult]:
         if like is None:
             return super()._fit(rows, y)
         fit = super()._fit(rows, y, like)

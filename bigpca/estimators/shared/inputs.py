@@ -624,9 +624,10 @@ def check_policies(estimator: BaseEstimator) -> None:
     TypeError, ValueError
     """
     accepts = estimator._traits.accepts
-    taken = [one for one, trait in zip(INCOMPLETE, ("gaps", "pairs", "pairs"), strict=True) if trait in accepts]
+    taken = [one for one in INCOMPLETE if one in accepts]
     if (policy := estimator.nan_policy) in INCOMPLETE and policy not in taken:
-        which = "PCA, ApproximatePCA and RotatedPCA" if policy == "mean" else "PCA"
+        others = {"mean": ", ApproximatePCA and RotatedPCA", "em": " and FactorAnalysis"}
+        which = f"PCA{others.get(policy, '')}"
         raise ValueError(
             f'nan_policy = "{policy}" is for {which}, not for {type(estimator).__name__}. Use "raise" or "omit", or '
             f"fill in the missing values first."

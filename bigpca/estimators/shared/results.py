@@ -188,10 +188,9 @@ class Traits:
         Of a fit.
     prefix : str
         Of the names of components.
-    accepts : frozenset of {"groups", "labels", "labels beside rows", "gaps", "pairs", "scores of y"}
+    accepts : frozenset of {"groups", "labels", "labels beside rows", "mean", "pairwise", "em", "scores of y"}
         What fits take beside rows: groups as folds, labels (which are then required; also with the rows of batches),
-        and missing values that means replace (``nan_policy="mean"``), or without which pairs are summed ("pairwise");
-        and whether ``transform`` takes y too.
+        and rows with missing values, by the name of the ``nan_policy``; and whether ``transform`` takes y too.
     unweighted : str
         Why fits cannot use weights, where they cannot.
     min_rows : int

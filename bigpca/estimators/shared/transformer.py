@@ -611,7 +611,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         """Return what a fit to rows of d columns makes of them; a hook for models that do more."""
         before = self._steps
         steps = Steps(view, grid, preprocessors_of(self), summed=before.summed, counts=before.counts)
-        return replace(steps, parameters=self.get_params(deep=False))
+        filled = self.nan_policy if self.nan_policy in INCOMPLETE else ""
+        return replace(steps, filled=filled, parameters=self.get_params(deep=False))
 
     def _digest(self) -> str:
         """Return the digest of the row map: it identifies a model, and the scores that the model made.

@@ -17,7 +17,7 @@
 - ``row_weights``  Rows drawn by weight in one read of X, and the weights: functions of a block, evaluated where the
   rows are read.
 - ``kept_rows``  States that keep rows: those with given numbers, a sample, all of them, or the ends of each column.
-- ``expected_scores``   The expectation step of a probabilistic PCA of rows with missing values
+- ``expected_scores``   The expectation step of factors of rows with missing values
 - ``observed_columns``  What there is in each column of rows with missing values: its weight, and the mean; and the
   reads that found it.
 - ``row_totals``  The sums of the rows: each sum that occurs, and how often.

@@ -1,4 +1,4 @@
-"""The expectation step of a probabilistic PCA of rows with missing values: what the next loadings are solved from."""
+"""The expectation step of factors of rows with missing values: what the next loadings are solved from."""
 
 from __future__ import annotations
 
@@ -18,33 +18,72 @@ TILE_BYTES = 4 * MIB  # of rows whose scores are expected at a time
 
 @dataclass(frozen=True)
 class LatentModel:
-    """A model ``x = W z + mean + noise`` of rows, with standard normal scores z and noise of one variance.
+    """A model ``x = W z + mean + noise`` of rows, with standard normal scores z and independent noise.
 
     Attributes
     ----------
     W : ndarray of shape (d, k)
     mean : ndarray of shape (d,); about the shift of the rows
-    noise : float; a variance
+    noise : ndarray of shape (d,); variances, 0 for columns that are not in the model
     """
 
     W: Matrix
     mean: Vector
-    noise: float
+    noise: Vector
 
     @property
-    def variances(self) -> Vector:
-        """Variances along the axes, descending, and the noise (k + 1,)."""
-        found = np.linalg.eigvalsh(self.W.T @ self.W)[::-1] + self.noise
-        return np.append(found, self.noise)
+    def roots(self) -> Vector:
+        """Deviations of the noise (d,), 1 where there is none."""
+        return np.sqrt(np.where(self.noise > 0, self.noise, 1.0))
+
+
+def products_of(V: Matrix) -> Matrix:
+    """Return the products of the columns of V (d, k) with each other (d, k (k + 1) / 2): its upper triangle of each."""
+    i, j = np.triu_indices(V.shape[1])
+    return V[:, i] * V[:, j]
+
+
+def expected(left: Matrix, there: Matrix, V: Matrix, products: Matrix) -> tuple[Matrix, ...]:
+    """Return A (n, k, k), its inverse, b and ``A^-1 b`` (n, k): the expected scores of rows, given what each row has.
+
+    ``A = V_o'V_o + I`` and ``b = V_o'left_o`` of the columns o of a row, where ``there`` is 1, for rows about the mean
+    and loadings V, both divided by the deviations of the noise. ``left`` is 0 elsewhere. The covariance of the scores
+    is ``A^-1``.
+    """
+    k = V.shape[1]
+    i, j = np.triu_indices(k)
+    A = np.empty((len(left), k, k))
+    A[:, i, j] = A[:, j, i] = there @ products
+    A[:, range(k), range(k)] += 1
+    inverse, across = np.asarray(np.linalg.inv(A), np.float64), left @ V
+    return A, inverse, across, np.einsum("nij,nj->ni", inverse, across)
+
+
+def expected_scores(rows: Array, model: LatentModel) -> Matrix:
+    """Return the expected scores (n, k) of rows with NaN, given the columns that each has."""
+    V = model.W / model.roots[:, None]
+    products, step = products_of(V), rows_of_tile(*V.shape)
+    scores = np.empty((len(rows), V.shape[1]))
+    for start in range(0, len(rows), step):
+        left = (np.asarray(rows[start : start + step], np.float64) - model.mean) / model.roots
+        there = np.isfinite(left)
+        scores[start : start + step] = expected(np.where(there, left, 0.0), there.astype(np.float64), V, products)[3]
+    return scores
+
+
+def rows_of_tile(d: int, k: int) -> int:
+    """Return how many rows are taken at a time."""
+    return max(16, TILE_BYTES // (8 * (4 * d + 6 * (k + 1) ** 2)))
 
 
 @dataclass
 class ExpectedScores(Weighted, Accumulator):
     """Expected products of the scores of rows, given what each row has, with each other and with each column.
 
-    With the columns o of a row, ``A = W_o'W_o + noise I``, scores have the mean ``z = A^-1 W_o'(x_o - mean_o)`` and the
-    covariance ``C = noise A^-1`` (Tipping & Bishop 1999; Roweis 1998). With ``b = [z, 1]``, and the sums of each column
-    over the rows that have it, the state holds ``(k + 1)(k + 2) / 2 + (k + 1) + 2`` numbers a column.
+    With the columns o of a row and the diagonal N of the noise, ``A = W_o'N_o^-1 W_o + I``, scores have the mean
+    ``z = A^-1 W_o'N_o^-1 (x_o - mean_o)`` and the covariance ``C = A^-1`` (Rubin & Thayer 1982; Tipping & Bishop 1999).
+    With ``b = [z, 1]``, and the sums of each column over the rows that have it, the state holds ``(k + 1)(k + 2) / 2 +
+    (k + 1) + 2`` numbers a column.
 
     Attributes
     ----------
@@ -90,42 +129,41 @@ class ExpectedScores(Weighted, Accumulator):
 
     def update(self, block: Block) -> None:
         model = broadcast(self.latent)
-        i, j = np.triu_indices(self.n_scores)
-        pairs = model.W[:, i] * model.W[:, j]
+        V = model.W / model.roots[:, None]
+        products = products_of(V)
         self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
         self.count += block.count
-        own, step = np.ones(block.count) if block.weights is None else block.weights, self._tile_rows
+        own, step = (
+            np.ones(block.count) if block.weights is None else block.weights,
+            rows_of_tile(self.n_features, self.n_scores),
+        )
         for start in range(0, block.count, step):
             rows = slice(start, start + step)
-            self._add(np.asarray(block.values[rows], np.float64), own[rows], model, pairs)
+            self._add(np.asarray(block.values[rows], np.float64), own[rows], model, V, products)
 
-    def _add(self, values: Array, weights: Vector, model: LatentModel, pairs: Matrix) -> None:
+    def _add(self, values: Array, weights: Vector, model: LatentModel, V: Matrix, products: Matrix) -> None:
         k, w = self.n_scores, weights[:, None]
-        i, j = np.triu_indices(k)
-        there = np.isfinite(values)
-        x = np.where(there, values, 0.0)
-        left, mask = x - there * model.mean, there.astype(np.float64)
+        has = np.isfinite(values) & (model.noise > 0)
+        x, there = np.where(has, values, 0.0), has.astype(np.float64)
         # 1. Scores of each row, given what it has: their mean z, and their covariance C.
-        A = np.empty((len(x), k, k))
-        A[:, i, j] = A[:, j, i] = mask @ pairs
-        A[:, range(k), range(k)] += model.noise
-        inverse, across = np.linalg.inv(A), left @ model.W
+        left = (x - there * model.mean) / model.roots
+        A, C, across, z = expected(left, there, V, products)
         b = np.ones((len(x), k + 1))
-        b[:, :k] = z = np.einsum("nij,nj->ni", inverse, across)
-        p, q = np.triu_indices(k + 1)
-        products = b[:, p] * b[:, q]
-        products[:, q < k] += model.noise * inverse[:, i, j]
+        b[:, :k] = z
+        (i, j), (p, q) = np.triu_indices(k), np.triu_indices(k + 1)
+        seconds = b[:, p] * b[:, q]
+        seconds[:, q < k] += C[:, i, j]
         # 2. The likelihood of what is there.
-        sizes = there.sum(axis=1)
-        fit = (np.einsum("nd,nd->n", left, left) - np.einsum("nk,nk->n", across, z)) / model.noise
-        logs = sizes * np.log(2 * np.pi) + np.linalg.slogdet(A)[1] + (sizes - k) * np.log(model.noise)
+        sizes = has.sum(axis=1)
+        fit = np.einsum("nd,nd->n", left, left) - np.einsum("nk,nk->n", across, z)
+        logs = sizes * np.log(2 * np.pi) + np.linalg.slogdet(A)[1] + 2 * there @ np.log(model.roots)
         self.likelihood -= float(weights @ (logs + fit)) / 2
         # 3. Sums over the rows that have each column, and over the rows that have any.
-        self.scores += (weights * (sizes > 0)) @ products
-        self.seconds += mask.T @ (w * products)
+        self.scores += (weights * (sizes > 0)) @ seconds
+        self.seconds += there.T @ (w * seconds)
         self.firsts += x.T @ (w * b)
         self.squares += weights @ x**2
-        self.weights += weights @ mask
+        self.weights += weights @ there
 
     def close(self) -> None:
         self.latent = None
@@ -137,11 +175,7 @@ class ExpectedScores(Weighted, Accumulator):
         names = ("count", "seconds", "firsts", "squares", "weights", "scores", "likelihood")
         return replace(self, weight_sums=sums, **{name: getattr(self, name) + getattr(other, name) for name in names})
 
-    @property
-    def _tile_rows(self) -> int:
-        return max(16, TILE_BYTES // (8 * (4 * self.n_features + 6 * self.n_terms**2)))
-
     def cost(self, rows: BlockForm) -> Work:
         d, k, p = self.n_features, self.n_scores, self.n_products
-        tile = 8 * min(rows.rows, self._tile_rows) * (5 * d + 6 * self.n_terms**2)
+        tile = 8 * min(rows.rows, rows_of_tile(d, k)) * (5 * d + 6 * self.n_terms**2)
         return Work(tile + 8 * d * (2 * p + 3 * k), 4.0 * d * (p + k) + 4.0 * k**3)

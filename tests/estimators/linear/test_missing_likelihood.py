@@ -1,4 +1,4 @@
-"""Probabilistic PCA of rows with missing values is the likeliest one, found in few reads, and known to be so."""
+"""Probabilistic PCA and factors of rows with missing values are the likeliest, found in few reads, and known to be."""
 
 from functools import cache
 from pathlib import Path
@@ -8,8 +8,10 @@ import dask.array as da
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
+from scipy.stats import multivariate_normal
 
 import bigpca as bp
+from bigpca import FactorAnalysis as Factors
 from bigpca.engine import layout
 from bigpca.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.errors import ApproximationWarning, NonFiniteError
@@ -184,9 +186,132 @@ def test_rows_of_low_rank_are_recovered() -> None:
     np.testing.assert_allclose(back, rows, rtol=0, atol=1e-4)
 
 
+OBSERVED = RNG.standard_normal((N, K)) @ RNG.standard_normal((K, D)) * 1.5 + RNG.standard_normal((N, D)) + 5
+OBSERVED *= np.linspace(0.7, 1.3, D)  # of unequal noise
+OBSERVED[HOLES] = np.nan
+TIGHT = {"nan_policy": "em", "tol": 1e-15, "max_iter": 2000}
+
+
+@cache
+def factors(weighted: bool = False) -> tuple[Any, Any, Any]:
+    """Return mean, loadings and noise by plain EM, from conditional normal distributions."""
+    rows = np.repeat(OBSERVED, WEIGHTS, axis=0) if weighted else OBSERVED
+    there, mean = ~np.isnan(rows), np.nanmean(rows, axis=0)
+    rows, own, unit = np.where(there, rows, 0.0), there[:, :, None] & there[:, None, :], np.eye(K)
+    values, vectors = np.linalg.eigh(np.cov((rows - mean * there).T))
+    W, noise = vectors[:, -K:] * np.sqrt(values[-K:]), np.nanvar(rows, axis=0)
+    for _ in range(10000):
+        C = np.where(own, W @ W.T + np.diag(noise), 0.0) + (~there)[:, :, None] * np.eye(D)  # of what a row has
+        across = np.linalg.solve(C, there[:, :, None] * W)  # (n, d, k)
+        z = np.einsum("ndk,nd->nk", across, there * (rows - mean))
+        b = np.column_stack([z, np.ones(len(z))])
+        second = b[:, :, None] * b[:, None, :]
+        second[:, :K, :K] += unit - np.einsum("ndk,dl->nkl", across, W)
+        T, Y = np.einsum("nd,nab->dab", there, second, optimize=True), rows.T @ b
+        both = np.linalg.solve(T, Y[..., None])[..., 0]
+        before, W, mean = noise, both[:, :K], both[:, K]
+        noise = ((rows**2).sum(axis=0) - (Y * both).sum(axis=1)) / there.sum(axis=0)
+        if np.abs(noise / before - 1).max() < 1e-11:
+            break
+    return mean, W @ W.T + np.diag(noise), noise
+
+
+def check_factors(model: Any, truth: Any, unit: Any = 1.0) -> None:
+    mean, C, noise = truth
+    np.testing.assert_allclose(model.mean_ / unit, mean, rtol=1e-6)
+    np.testing.assert_allclose(
+        model.get_covariance() / unit / np.reshape(unit, (-1, 1)), C, rtol=0, atol=1e-6 * C.max()
+    )
+    np.testing.assert_allclose(model.noise_variance_ / unit**2, noise, rtol=1e-6)
+    assert model.converged_
+    # An extrapolation is kept where the likelihood is the same to its rounding, too.
+    assert (np.diff(model.loglike_) >= -1e-8 * np.abs(model.loglike_[1:])).all()
+
+
+@pytest.mark.parametrize(
+    ("rows", "unit"),
+    [
+        (OBSERVED, 1.0),
+        (da.from_array(OBSERVED, chunks=(50, 4)), 1.0),
+        (OBSERVED * 2.0 ** np.linspace(-200, 200, D), 2.0 ** np.linspace(-200, 200, D)),
+    ],
+    ids=["in memory", "column chunks", "units"],
+)
+def test_factors_are_those_of_plain_em_run_to_its_end(rows: Any, unit: Any) -> None:
+    model = Factors(K, **TIGHT)
+    plan = model.plan(rows)
+    model.fit(rows)
+    check_factors(model, factors(), unit)
+    assert model.solver_ == plan.solver == "em"
+    assert plan.most_passes >= model.provenance_.reads > 3
+    mean, C, _ = factors()
+    there = ~HOLES[~HOLES.all(axis=1)]
+    normal = (
+        multivariate_normal(mean[o], C[np.ix_(o, o)]).logpdf(x[o])
+        for x, o in zip(OBSERVED[~HOLES.all(axis=1)], there, strict=True)
+    )
+    in_units = (there.sum(axis=0) * np.log(unit)).sum()
+    assert model.loglike_[-1] + in_units == pytest.approx(sum(normal), rel=1e-9)
+
+
+def test_weights_repeat_rows_of_factors_and_an_offset_changes_no_digits(tmp_path: Path) -> None:
+    model = Factors(K, **TIGHT).fit(OBSERVED, sample_weight=WEIGHTS)
+    check_factors(model, factors(weighted=True))
+    mean, C, noise = factors()
+    far = Factors(K, **TIGHT).fit(OBSERVED + 1e6)
+    check_factors(far, (mean + 1e6, C, noise))
+    far.save(tmp_path / "model")
+    assert bp.load(tmp_path / "model").transform(OBSERVED + 1e6).tobytes() == far.transform(OBSERVED + 1e6).tobytes()
+
+
+def test_factors_of_complete_rows_are_those_without_the_policy() -> None:
+    constant = np.column_stack([X[:, :5], np.full(N, 0.1), X[:, 5:]])
+    model, plain = Factors(K, rotation="varimax", **TIGHT).fit(constant), Factors(K, rotation="varimax").fit(constant)
+    for name in ("mean_", "components_", "explained_variance_", "noise_variance_", "total_variance_"):
+        np.testing.assert_allclose(getattr(model, name), getattr(plain, name), rtol=1e-6, atol=1e-6, err_msg=name)
+    assert model.loglike_[-1] == pytest.approx(plain.loglike_[-1], rel=1e-12)
+    integers = np.round(X).astype("i4")
+    assert (
+        Factors(K, nan_policy="em").fit(integers).components_.tobytes()
+        == Factors(K).fit(integers).components_.tobytes()
+    )
+
+
+def test_factors_of_a_row_with_gaps_are_expected_given_what_it_has() -> None:
+    model = Factors(K, nan_policy="em").fit(OBSERVED)
+    W, C, found = model.components_.T, model.get_covariance(), model.transform(OBSERVED)
+    for x, z in zip(OBSERVED, found, strict=True):
+        o = ~np.isnan(x)
+        wanted = W[o].T @ np.linalg.solve(C[np.ix_(o, o)], (x - model.mean_)[o]) if o.any() else np.full(K, np.nan)
+        np.testing.assert_allclose(z, wanted, rtol=1e-9, atol=1e-9)
+    assert (
+        np.abs(model.transform(X) - Factors(K, nan_policy="em").fit(OBSERVED).transform(da.from_array(X))).max() < 1e-12
+    )
+
+
+def test_columns_that_factors_determine_keep_the_least_noise_as_those_of_complete_rows() -> None:
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((100, 1))
+    rows = np.hstack([z @ np.ones((1, 3)), rng.standard_normal((100, 3)) + z])
+    plain, model = Factors(1).fit(rows), Factors(1, nan_policy="em").fit(rows)
+    np.testing.assert_allclose(model.noise_variance_[:3], 1e-6 * rows.var(axis=0)[:3], rtol=1e-9)
+    np.testing.assert_allclose(model.noise_variance_, plain.noise_variance_, rtol=1e-3)
+    # Where only one column is determined, its noise falls slowly, and the likelihood hardly changes.
+    rng = np.random.default_rng(7)
+    rows = rng.standard_normal((30, 1)) @ np.ones((1, 5)) + rng.standard_normal((30, 5))
+    plain = Factors(2).fit(rows)
+    with pytest.warns(ApproximationWarning, match=r"after 200 reads \(max_iter\)"):
+        model = Factors(2, nan_policy="em", max_iter=200).fit(rows)
+    least = (model.noise_variance_ / rows.var(axis=0)).min()
+    assert (plain.noise_variance_ / rows.var(axis=0)).min() < 1.1e-6 < least < 0.02
+    assert model.loglike_[-1] == pytest.approx(plain.loglike_[-1], abs=0.02)
+    assert not model.converged_
+
+
+@pytest.mark.parametrize("kind", [bp.PCA, bp.FactorAnalysis])
 @pytest.mark.parametrize("stop", ["moments", "expectation"])
 def test_a_fit_that_is_stopped_resumes_to_the_same_bits(
-    stop: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stop: str, kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
     monkeypatch.setattr(layout, "MIN_GROUPS", 5)
@@ -199,18 +324,20 @@ def test_a_fit_that_is_stopped_resumes_to_the_same_bits(
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        bp.PCA(K, nan_policy="em").fit(rows, checkpoint=tmp_path / "c", progress=interrupt)
+        kind(K, nan_policy="em").fit(rows, checkpoint=tmp_path / "c", progress=interrupt)
     assert names[-1] == stop
-    model = bp.PCA(K, nan_policy="em").fit(rows, checkpoint=tmp_path / "c")
-    assert model.components_.tobytes() == bp.PCA(K, nan_policy="em").fit(rows).components_.tobytes()
+    model = kind(K, nan_policy="em").fit(rows, checkpoint=tmp_path / "c")
+    assert model.components_.tobytes() == kind(K, nan_policy="em").fit(rows).components_.tobytes()
 
 
 def test_an_extrapolation_ends_where_changes_that_fall_by_one_factor_lead() -> None:
-    end = LatentModel(RNG.standard_normal((D, K)), RNG.standard_normal(D), 2.0)
-    step = RNG.standard_normal((D, K))
-    trail = [LatentModel(end.W + step * 0.9**i, end.mean, 2.0) for i in range(3)]
-    np.testing.assert_allclose(extrapolated(trail).W, end.W, rtol=0, atol=1e-12)
-    np.testing.assert_array_equal(extrapolated([end, end, end]).W, end.W)
+    noise, unit = np.where(np.arange(D) == 4, 0, 2.0), np.arange(1.0, D + 1)
+    end = LatentModel(RNG.standard_normal((D, K)), RNG.standard_normal(D), noise)
+    step = RNG.standard_normal((D, K)) * unit[:, None]
+    trail = [LatentModel(end.W + step * 0.9**i, end.mean, noise * np.exp(0.9**i)) for i in range(3)]
+    np.testing.assert_allclose(extrapolated(trail, unit).W, end.W, rtol=0, atol=1e-11)
+    np.testing.assert_allclose(extrapolated(trail, unit).noise, noise, rtol=1e-11)
+    np.testing.assert_allclose(extrapolated([end, end, end], unit).W, end.W, rtol=1e-15)
 
 
 @pytest.mark.parametrize(
@@ -240,6 +367,13 @@ def test_what_the_model_does_not_have_is_rejected_before_a_read(made: Any, messa
         (lambda: bp.PCA(K, nan_policy="em").fit(bp.from_batches(iter([X]), shape=(N, D))), ValueError, "takes up to"),
         (lambda: bp.merge(*(bp.PCA(K, nan_policy="em").fit(X),) * 2), ValueError, "never computes"),
         (lambda: bp.PCA(K, nan_policy="em").partial_fit(X), AttributeError, "partial_fit"),
+        (lambda: Factors(K, nan_policy="em").fit(unreadable(N, D), covariates=X[:, :1]), ValueError, "cannot be used"),
+        (lambda: Factors(K, nan_policy="pairwise").fit(unreadable(N, D)), ValueError, "is for PCA, not for Factor"),
+        (lambda: Factors(nan_policy="em").fit(unreadable(N, D)), ValueError, "n_components = None cannot be used"),
+        (lambda: Factors(1, nan_policy="em").fit(np.where(HOLES[8:], np.nan, 0.1)), ValueError, "9 columns are const"),
+        (lambda: bp.merge(*(Factors(K, nan_policy="em").fit(HOLED),) * 2), ValueError, "never computes"),
+        (lambda: Factors(K, nan_policy="em").partial_fit(X), AttributeError, "partial_fit"),
+        (lambda: Factors(K, nan_policy="em").fit(HOLED).score_samples(HOLED), NonFiniteError, "Finite values were"),
     ],
 )  # fmt: skip
 def test_what_has_no_answer_is_rejected(call: Any, error: type[Exception], message: str) -> None:

@@ -192,7 +192,7 @@ def _of_pairs(X: Array) -> list[Array]:
     return [shift.astype("f8"), np.triu(values.T @ (there * values)), np.triu(there.T @ ~HOLES)]
 
 
-LATENT = LatentModel(W, np.linspace(-0.5, 0.5, D), 0.7)
+LATENT = LatentModel(W, np.linspace(-0.5, 0.5, D), np.linspace(0.4, 0.9, D))
 
 
 def _expected(X: Array) -> list[Array]:
@@ -201,7 +201,7 @@ def _expected(X: Array) -> list[Array]:
     seconds, firsts, scores, likelihood = np.zeros((D, K + 1, K + 1)), np.zeros((D, K + 1)), np.zeros((K + 1,) * 2), 0.0
     for row, holes, weight in zip(rows - shift, HOLES, WEIGHTS, strict=True):
         o = ~holes
-        S = W[o] @ W[o].T + LATENT.noise * np.eye(o.sum())
+        S = W[o] @ W[o].T + np.diag(LATENT.noise[o])
         z = W[o].T @ np.linalg.solve(S, row[o] - LATENT.mean[o])
         second = np.outer(np.append(z, 1), np.append(z, 1))
         second[:K, :K] += np.eye(K) - W[o].T @ np.linalg.solve(S, W[o])
