@@ -448,7 +448,7 @@ def default_of(option: str) -> str | None:
     """Return the default that the estimators give to an option's parameter, for display; None if it is unset or hidden.
 
     >>> default_of("tol"), default_of("max_passes"), default_of("memory_limit")
-    ('0.001; factor: 1e-07', '10; fisher, roweis: 20', None)
+    ('0.001; factor: 1e-07', '10', None)
     """
     methods: dict[str, list[str]] = {}
     for (method, *_), name in ESTIMATORS.items():
