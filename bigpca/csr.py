@@ -28,7 +28,7 @@ from scipy.sparse import csr_array, csr_matrix
 
 from bigpca.arrays import Array, Integers, Vector
 from bigpca.costs import STRIP_BYTES, BlockForm, Work
-from bigpca.forms import DENSE, LEAST_SQUARED, SEEN, DenseForm, magnitude
+from bigpca.forms import DENSE, DenseForm, magnitude
 
 RUN = 256  # terms, or rows, that are summed in order
 # An operation of a sparse product counts as one operation, and a term of a product with a sparse matrix: fits and
@@ -282,7 +282,7 @@ def _add_sparse_product(ptr: Any, indices: Any, values: Any, ends: Any, places: 
 
 def _add_column_sums(ptr: Any, indices: Any, values: Any, weights: Any, total: Any, squared: bool) -> None:
     """Add terms by Neumaier's compensated summation, because means are subtracted from these sums afterwards."""
-    lost, tiny = np.zeros(len(total)), np.zeros(len(total), np.bool_)
+    lost = np.zeros(len(total))
     for t in range(len(ptr) - 1):
         w = weights[t] if len(weights) else 1.0
         for s in range(ptr[t], ptr[t + 1]):
@@ -295,11 +295,8 @@ def _add_column_sums(ptr: Any, indices: Any, values: Any, weights: Any, total: A
             else:
                 lost[c] += (term - after) + before
             total[c] = after
-            tiny[c] |= value != 0 and abs(value) < LEAST_SQUARED
     for c in range(len(total)):
         total[c] += lost[c]
-        if tiny[c] and abs(total[c]) < SEEN and not squared:
-            total[c] = SEEN
 
 
 def _row_squares(ptr: Any, values: Any, squares: Any) -> None:
@@ -585,9 +582,6 @@ class CsrForm(DenseForm):
         norms: Array = np.sqrt(squares).astype(values.dtype)
         return norms
 
-    def seen(self, values: csr_array, sums: Vector, shift: Vector) -> Vector:
-        return sums  # as they were added
-
     def known(self, values: csr_array) -> tuple[csr_array, Integers]:
         finite = np.isfinite(values.data)
         missing = np.bincount(values.indices[~finite], minlength=values.shape[1])
@@ -637,7 +631,7 @@ class CsrForm(DenseForm):
     def add_left(self, product: Array, V: Array, values: csr_array, block: Any) -> Array:
         total = np.zeros(product.shape[::-1])  # in float64, because these rows are about zero
         add_product(values.astype(np.float64, copy=False), V, total)
-        product += block.noted(total.T)
+        product += total.T
         return product
 
 

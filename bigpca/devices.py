@@ -21,7 +21,7 @@ from bigpca.arrays import STRIP, Array, DType, Vector, add_outer_upper, unpack
 from bigpca.blas import during
 from bigpca.csr import FORMS
 from bigpca.errors import brief
-from bigpca.forms import LEAST_SQUARED, SEEN, DenseForm
+from bigpca.forms import DenseForm
 from bigpca.host import HOST, SUMMED_ROWS, Gram, Host, KernelSums, Thin
 
 LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
@@ -272,14 +272,6 @@ class FormThere(DenseForm):
 
     def add_left(self, product: Any, V: Array, values: Any, block: Any) -> Any:
         return product + block.device.product(block.device.put(V.astype(values.dtype)), values.array)
-
-    def seen(self, values: Any, sums: Any, shift: object) -> Any:
-        """All columns are looked at, because nothing is fetched."""
-        if values.dtype != np.float64 or not len(values):
-            return sums
-        largest = _largest(values.array, 0)
-        still = (abs(sums) < SEEN) & (largest > 0) & (largest < LEAST_SQUARED)
-        return values.xp.where(still, SEEN, sums)
 
     def mean(self, values: Any, dtype: DType | None = None) -> Any:
         with (device := Device.holding(values)).precise():

@@ -21,10 +21,6 @@ WIDTH = 8192  # columns multiplied in the rows' precision before the product is 
 AHEAD = 8  # such products that idle threads make at a time
 Values: TypeAlias = Array | csr_array
 CACHED_BYTES = 3 << 19  # of rows that are accessed several times in succession
-LEAST_SQUARED = 1e-150  # whose square keeps its digits in float64
-# Of values whose squares are 0, only a mean can say that they are not zeros. Where their sum says no more, it is set to
-# this, which changes no other number, and is not 0 after it is divided by a number of rows.
-SEEN = 1e-300
 
 
 def cached_rows(row_bytes: int) -> int:
@@ -182,20 +178,6 @@ class DenseForm:
         """Return the norm of each row."""
         norms: Array = np.sqrt(np.einsum("ij,ij->i", values, values))
         return norms
-
-    def seen(self, values: Any, sums: Vector, shift: Vector) -> Vector:
-        """Return column sums of values that came in float64, set to :data:`SEEN` where these are tiny."""
-        if values.dtype != np.float64 or not len(values):
-            return sums
-        still = (np.abs(sums) < SEEN) & (np.abs(shift) < SEEN)
-        if not still.any():
-            return sums
-        few = 4 * np.count_nonzero(still) <= len(still)  # which are copied, in less time
-        looked = values[:, still] if few else values
-        largest = np.maximum(np.max(looked, axis=0), -np.min(looked, axis=0))
-        tiny = (largest > 0) & (largest < LEAST_SQUARED)
-        still[still] = tiny if few else tiny[still]
-        return np.where(still, SEEN, sums)
 
     def known(self, values: Any) -> tuple[Any, Integers]:
         """Return rows without NaN and infinities, and how many values of each column (d,) their sums have.

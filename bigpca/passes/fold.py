@@ -25,7 +25,6 @@ from bigpca.engine.jobs import Finish, GroupTask, Pass, PassState
 from bigpca.engine.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly
 from bigpca.engine.planning import Layout, PassCost, peak_bytes
 from bigpca.engine.run import Run
-from bigpca.errors import listed
 from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
@@ -170,10 +169,7 @@ class Read(Generic[R_co]):
         NonFiniteError, MissingChunksError, CorruptedChunkError
             From the read; names rows and block.
         """
-        try:
-            return run_pass(self.job(run, shift), run)
-        except NoRowsLeftError:
-            raise NoRowsLeftError(without_rows(self.rows)) from None
+        return run_pass(self.job(run, shift), run)
 
     def job(self, run: Run, shift: Vector | None = None) -> Pass[R_co]:
         """Return the pass of a call, ready to run."""
@@ -261,10 +257,6 @@ def _cost(
     )
 
 
-class NoRowsLeftError(ValueError):
-    """All rows of a read have missing values."""
-
-
 @dataclass(frozen=True)
 class _OfRows(Generic[R]):
     """A finish that solves large problems on the device of its pass, wherever the state is.
@@ -281,32 +273,13 @@ class _OfRows(Generic[R]):
         if self.absent is not None and state.omitted:
             absent = self.absent.absent(state.rows) if isinstance(self.absent, CountedRows) else self.absent
             if state.omitted + absent == state.rows:
-                raise NoRowsLeftError
+                raise ValueError(
+                    f"Found array with 0 samples after {state.rows} rows with NaN or infinite values were left out. "
+                    "Leave out columns that have no value in any row, by bp.open(source, columns=...), or fill in the "
+                    'missing values, such as by nan_policy="mean" of PCA.'
+                )
         with solving_on(self.device):
             return self.finish(state)
-
-
-def without_rows(rows: Rows) -> str:
-    """Return the message for rows that were all left out; names the columns without values, where they can be read."""
-    said = f"Found array with 0 samples after {rows.rows_read} rows with NaN or infinite values were left out. "
-    if rows.order.in_order or rows.sparse:
-        return said + "Fill in the values, or leave out columns that have none."
-    start, stop = FirstRows(rows, rows.layout(0)).reads[0]
-    reader, futures = rows.reader(start, stop)
-    reader = reader.with_inputs({k: f.result() for k, f in futures.items()})
-    values, _ = rows.counted.of_slab(reader.read(start, stop), start)
-    empty, first = np.asarray(~np.isfinite(values).any(axis=0)), 0
-    if not empty.any():
-        return said + 'Each row lacks some value: fill them in, such as by nan_policy="mean" of PCA.'
-    widths = replace(rows, steps=()).widths or (rows.viewed_columns,)
-    for name, width in zip(rows.order.titles or ("",), widths, strict=True):
-        own, first = np.flatnonzero(empty[first : first + width]), first + width
-        if len(own):
-            said += (
-                f"{len(own)} of {width} columns{name and f' of {name}'} have no value in the first {stop - start} "
-                f"rows: {listed(own)}. Leave them out by bp.open({name or 'source'}, columns=...). "
-            )
-    return said.rstrip()
 
 
 @dataclass(frozen=True)

@@ -385,8 +385,8 @@ class Order:
         Whether the number of rows is found as they are read.
     rows_per_sample : int
         Rows of each of their samples.
-    widths, titles : tuple of int, tuple of str
-        Columns of each of several blocks in a batch, and names of blocks or sides; empty for one.
+    widths : tuple of int
+        Columns of each of several blocks in a batch; empty for one.
     counted : bool
         Whether the rows were counted, in a read of X.
     in_process : bool
@@ -402,7 +402,6 @@ class Order:
     open_ended: bool = False
     rows_per_sample: int = 1
     widths: tuple[int, ...] = ()
-    titles: tuple[str, ...] = ()
     counted: bool = False
     in_process: bool = False
     memory_limit: int | str | None = None

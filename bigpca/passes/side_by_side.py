@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -19,7 +18,6 @@ from bigpca.data.source import MemoryRows, Source, of_task
 from bigpca.data.sparse import beside
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.layout import coalesce
-from bigpca.errors import NonFiniteError
 from bigpca.forms import DENSE, Values
 from bigpca.passes.reading.readers import DirectReader, Reader
 from bigpca.passes.rows import Arrays, Order, Origin, Rows
@@ -90,7 +88,7 @@ class SideBySide(Origin):
     @property
     def label(self) -> str:
         """What they are, for messages."""
-        return " beside ".join(side.label for side in self.several)
+        return " beside ".join(f"{side.label} ({side.shape[1]} columns)" for side in self.several)
 
     @cached_property
     def row_chunks(self) -> tuple[int, ...]:
@@ -209,7 +207,7 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     if all(one.arrays is None and one.form is DENSE for one in each) and longest.stored is not None:
         pieces = coalesce(longest.stored.row_chunks(), longest.row_bytes, PIECE_BYTES)
         origin: Origin = SideBySide(None, lazy=False, several=each, pieces=pieces)
-        return Rows(origin=origin, order=Order(titles=tuple(names)), counted=sides[0].counted, seed=sides[0].seed)
+        return Rows(origin=origin, counted=sides[0].counted, seed=sides[0].seed)
     arrays = [side.X for side in sides]
     arrays[lead] = _in_pieces(sides[lead].origin, arrays[lead])
     arrays = [
@@ -223,7 +221,7 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     joined = array_of(graph_of(whole), whole.name, whole.chunks, form.meta(dtype))
     lazy = any(side.origin.lazy for side in sides)
     origin = SideBySide(None, Arrays(joined, joined, joined), lazy=lazy, several=each)
-    return Rows(origin=origin, order=Order(titles=tuple(names)), counted=sides[0].counted, seed=sides[0].seed)
+    return Rows(origin=origin, counted=sides[0].counted, seed=sides[0].seed)
 
 
 def rows_at(places: Integers | None, *parts: Rows) -> Rows:
@@ -286,24 +284,6 @@ def check_paired(sides: Sequence[Rows], names: Sequence[str]) -> None:
             )
 
 
-@contextmanager
-def naming_sides(rows: Rows) -> Iterator[None]:
-    """Name side and column in errors about values of rows side by side; nothing is added where there is one side."""
-    try:
-        yield
-    except NonFiniteError as error:
-        widths = replace(rows, steps=()).widths
-        if not error.columns or not widths:
-            raise
-        ends, titles = np.cumsum([0, *widths]), rows.order.titles
-        side = int(np.searchsorted(ends, error.columns[0], side="right")) - 1
-        named = NonFiniteError(
-            f"{error} Column {error.columns[0]} is column {error.columns[0] - ends[side]} of {titles[side]}."
-        )
-        named.columns = error.columns
-        raise named from None
-
-
 def _in_pieces(side: Origin, array: da.Array, chunks: tuple[int, ...] = ()) -> da.Array:
     """Return an array that a source is read into in its stored chunks, not in the larger ones of Dask; others as given.
 
@@ -322,5 +302,4 @@ def blocks_of_batches(rows: Rows) -> Rows | None:
     found = blocks_in_batches(rows.X)
     if found is None:
         return None
-    titles = tuple("XY"[name] if name in (0, 1) else f"{name}" for name in found[1])
-    return replace(rows.shown(found[0], names=None), order=Order(widths=tuple(found[1].values()), titles=titles))
+    return replace(rows.shown(found[0], names=None), order=Order(widths=tuple(found[1].values())))

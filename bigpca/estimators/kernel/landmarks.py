@@ -67,7 +67,7 @@ from bigpca.passes.accumulators.landmark_moments import (
     square_block,
 )
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.fold import Declared, FirstRows, Folded, NoRowsLeftError, Read, costs, without_rows
+from bigpca.passes.fold import Declared, FirstRows, Folded, Read, costs
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
@@ -776,10 +776,7 @@ class FeaturesFit(KernelFit):
     def spectrum(self, run: Run) -> KernelSpectrum:
         for cost in self.given.prices.counting:
             run.read_beside(cost)
-        try:
-            found = self.pca.run(run)
-        except NoRowsLeftError:  # its message is about features, each of which needs several columns
-            raise NoRowsLeftError(without_rows(self.given)) from None
+        found = self.pca.run(run)
         n, mean = found.n_samples_, found.mean_
         projection = FeatureProjection(self.settings.kernel, mean, found.components_)
         scored = self._scored_rows(run)

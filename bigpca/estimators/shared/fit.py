@@ -37,7 +37,6 @@ from bigpca.host import HOST
 from bigpca.passes.fold import Declared, costs
 from bigpca.passes.reading.row_maps import identified
 from bigpca.passes.rows import Rows, keys_bytes, place_of, unchanged, warn_repeats
-from bigpca.passes.side_by_side import naming_sides
 from bigpca.passes.speed import known_speed
 from bigpca.passes.summaries import Lesson, filling, find_fill, lessons
 from bigpca.seeds import check_seed, draw_seed, draws_seed
@@ -394,7 +393,7 @@ def running(
             held = None if checkpoint is None else Checkpoint(checkpoint, fit.describe(), seed)
             scheduler = "local" if rows.order.in_process else None
             run = Run(held, report, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
-            with unchanged(rows.origin, rows.origin.files_digest()), naming_sides(rows):
+            with unchanged(rows.origin, rows.origin.files_digest()):
                 fit.prepare(run)
                 yield run
                 run.seconds = time.perf_counter() - began

@@ -56,7 +56,7 @@ from bigpca.estimators.shared.results import Result, Traits, Waiting
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMixin
 from bigpca.estimators.shared.tables import Tables
 from bigpca.passes.reading.blocks import INCOMPLETE
-from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, Stored, preprocessors
+from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, preprocessors
 from bigpca.passes.residuals import LearnedResiduals, Residuals
 from bigpca.passes.rows import Rows
 from bigpca.passes.speed import speed_with
@@ -306,7 +306,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
     ) -> Plan:
         """Return the cost of ``fit(X, y, sample_weight=...)`` without reading X: print the plan, or use its fields.
 
-        The first plan on a machine takes about a second, to measure the speed from which times are estimated. For a
+        The first plan in a process takes a third of a second to measure the speed from which times are estimated. For a
         lazy DataArray all columns are counted, because only a read shows which ones have no values: after the fit,
         ``plan_`` has the numbers for the columns that remain.
 
@@ -487,7 +487,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         with ShortTraceback():
             f, width = self._row_map() if shrinkage is None else self._shrunk_map(shrinkage), self._result.width
             if dtype is not None:
-                f = Stored(f, Copy(check_float(dtype)))
+                f = Copy(check_float(dtype), f)
             rows = opened(self, X, covariates=covariates, use="map")
             scores = mapped(self, rows, f, width, to)
         labels = labels_for(X, rows)

@@ -381,7 +381,7 @@ class ClassMoments(Weighted, Accumulator):
 
     def update(self, block: Block) -> None:
         codes = self.codes[block.rows - self.first_row]
-        self._group_shift = block.noted(self.put(block.shift) if self._group_shift is None else self._group_shift)
+        self._group_shift = self.put(block.shift) if self._group_shift is None else self._group_shift
         for rows, own, weights in labelled_tiles(block.values, codes, block.weights, self._tile_rows):
             self._add(rows, own, weights)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from types import ModuleType
 from typing import Protocol, TypeAlias, overload
 
 import numpy as np
@@ -14,7 +13,7 @@ from bigpca.arrays import Array, DType, Integers, working_dtype
 from bigpca.csr import form_of
 from bigpca.devices import Namespace
 from bigpca.errors import NonFiniteError, counted
-from bigpca.forms import SEEN, DenseForm, Values, magnitude
+from bigpca.forms import DenseForm, Values, magnitude
 from bigpca.host import HOST
 
 PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to this cost are computed in float64
@@ -67,8 +66,6 @@ class Block:
     centre : ndarray of shape (d,), float64, or None
         Of CSR values: what dense rows would be shifted by, for states that subtract it from products with the rows.
         The mean of the block if none is given. Of a block on a device, the shift there; None for other dense values.
-    doubles : bool
-        Whether the rows came in float64: other dtypes hold no value whose square float64 loses, so none is looked for.
     """
 
     values: Values
@@ -79,24 +76,6 @@ class Block:
     weights: NDArray[np.float64] | None = None
     device: Namespace = HOST
     centre: NDArray[np.float64] | None = None
-    doubles: bool = True
-
-    def __post_init__(self) -> None:
-        """Set sums of tiny values to :data:`bigpca.forms.SEEN`."""
-        V = self.values
-        if not self.doubles:
-            return
-        object.__setattr__(self, "sums", self.form.seen(V, self.sums, self.shift))
-
-    def noted(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return sums (..., d), there if the block is on a device, plus :data:`bigpca.forms.SEEN` where its own are.
-
-        For states whose means are not of the sums of blocks.
-        """
-        if not self.doubles:
-            return sums
-        xp: ModuleType = self.device.xp
-        return sums + xp.where(self.sums == SEEN, self.sums, 0.0)  # type: ignore[no-any-return]
 
     @classmethod
     def about(
@@ -115,7 +94,7 @@ class Block:
             there = device.rows(values)
             given = values.dtype if isinstance(values.dtype, np.dtype) else there.dtype  # or a dtype of the library
             shifted, sums, about, centre = form_of(there).shifted(there, shift, dtype or given)
-            return cls(shifted, rows, about, sums, device=device, centre=centre, doubles=given == np.float64)
+            return cls(shifted, rows, about, sums, device=device, centre=centre)
 
     @property
     def form(self) -> DenseForm:
@@ -302,7 +281,7 @@ def prepare_block(
             sums = form.total(shifted)
     origin, centre = form.origin(shift, sums, len(rows), d)
     found = largest if find_largest else None
-    return Block(shifted, rows, origin, sums, found, centre=centre, doubles=values.dtype == np.float64)
+    return Block(shifted, rows, origin, sums, found, centre=centre)
 
 
 def non_finite(

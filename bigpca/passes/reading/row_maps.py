@@ -400,11 +400,23 @@ class Beside(NumberedMap):
 
 @dataclass(frozen=True)
 class Copy(RowMap):
-    """The identity with an optional cast, for ``ingest``. Values that the dtype cannot hold are rejected."""
+    """Rows, or what another map makes of them, with an optional cast. Values that the dtype cannot hold are rejected.
+
+    Attributes
+    ----------
+    dtype : str or None
+    of : RowMap or None
+    """
 
     dtype: str | None = None
+    of: RowMap | None = None
 
-    def apply(self, rows: Array, where: str) -> Array:
+    @property
+    def takes_csr(self) -> bool:
+        return self.of is not None and self.of.takes_csr and not self.of.keeps_csr
+
+    def apply(self, rows: Values, where: str) -> Values:
+        rows = rows if self.of is None else self.of.apply(rows, where)
         if self.dtype is None:
             return rows
         dtype = np.dtype(self.dtype)
@@ -425,38 +437,11 @@ class Copy(RowMap):
         return np.dtype(self.dtype) if self.dtype is not None else dtype.newbyteorder("=")
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """The cast rows; before that, three masks of the values that fit."""
+        """Those of the map, as much for its results; or the cast rows, and before that, three masks of what fits."""
+        if self.of is not None:
+            peak, kept = self.of.bytes_for(d, rows, itemsize)
+            return 2 * peak, kept
         return 0 if self.dtype is None else rows * d * max(3, np.dtype(self.dtype).itemsize), 0
-
-
-@dataclass(frozen=True)
-class Stored(RowMap):
-    """A map whose results are stored in another dtype; what it cannot hold is rejected.
-
-    Attributes
-    ----------
-    f : RowMap
-    last : RowMap
-        Takes the results of f.
-    """
-
-    f: RowMap
-    last: RowMap
-
-    def apply(self, rows: Values, where: str) -> Values:
-        return self.last.apply(self.f.apply(rows, where), where)
-
-    @property
-    def takes_csr(self) -> bool:
-        return self.f.takes_csr and not self.f.keeps_csr
-
-    def output_dtype(self, dtype: DType) -> DType:
-        return self.last.output_dtype(self.f.output_dtype(dtype))
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Those of the map, with what the last one needs of its results: as much as the map's again."""
-        peak, kept = self.f.bytes_for(d, rows, itemsize)
-        return 2 * peak, kept
 
 
 @dataclass(frozen=True)

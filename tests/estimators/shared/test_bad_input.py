@@ -2,8 +2,6 @@
 degenerate data gets zeros.
 """
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from sklearn.base import clone
 
 import bigpca as bp
 from bigpca import PCA
@@ -151,11 +148,6 @@ def test_omitted_rows_leave_the_fit_and_get_nan_scores(lazy: bool, tmp_path: Pat
     np.testing.assert_allclose(pca.score(as_given(bad, lazy)), expected.score(X[good]), rtol=1e-10)
 
 
-def test_rows_that_are_all_omitted_leave_too_few() -> None:
-    with pytest.raises(ValueError, match="0 samples after 9 rows with NaN or infinite values were left out"):
-        PCA(2, nan_policy="omit").fit(np.full((9, 3), np.nan))
-
-
 OMITTING = [
     PCA(2, nan_policy="omit"), PCA(2, nan_policy="omit", solver="krylov"), bp.ApproximatePCA(2, nan_policy="omit"),
     bp.SupervisedPCA(1, nan_policy="omit"), bp.Ridge(1.0, nan_policy="omit"),
@@ -164,48 +156,12 @@ OMITTING = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("lazy", [False, True])
 @pytest.mark.parametrize("model", OMITTING, ids=lambda one: type(one).__name__)
-def test_columns_that_are_missing_in_all_rows_are_named_where_these_are_left_out(model: Any, lazy: bool) -> None:
+def test_rows_that_are_all_omitted_leave_too_few(model: Any) -> None:
     holed = X.copy()
-    holed[:, [1, 3]] = np.nan
-    y = np.arange(float(len(X))) % 2
-    said = r"left out\. 2 of . columns( of X)? have no value in the first .* rows: 1, 3\. Leave"
-    with pytest.raises(ValueError, match=said):
-        clone(model).fit(as_given(holed, lazy), y[:, None] if isinstance(model, bp.Ridge) else y)
-    holed[:, [1, 3]], holed[::2, 1], holed[1::2, 2] = 0, np.nan, np.inf
-    with pytest.raises(ValueError, match=r"left out\. Each row lacks some value: fill them in"):
-        clone(model).fit(as_given(holed, lazy), y[:, None] if isinstance(model, bp.Ridge) else y)
-
-
-PAIRED = [
-    bp.CCA(1, nan_policy="omit"),
-    bp.PLSSVD(1, nan_policy="omit"),
-    bp.PLSRegression(1, nan_policy="omit"),
-    bp.Ridge(1.0, nan_policy="omit"),
-]
-HOLED_SIDES: dict[str, Callable[[Any, Any], Any]] = {  # X, and rows of three columns without values in the second
-    **{f"Y of {type(one).__name__}": partial(lambda one, X, Z: clone(one).fit(X, Z), one) for one in PAIRED},
-    **{
-        f"Z of {type(one).__name__}": partial(lambda one, X, Z: clone(one).fit(X, X[:, :2], covariates=Z), one)
-        for one in PAIRED
-    },
-    "Z of PCA": lambda X, Z: PCA(2, nan_policy="omit").fit(X, covariates=Z),
-    "Y of a score": lambda X, Z: bp.Ridge(1.0).fit(X, X[:, :3]).set_params(nan_policy="omit").score(X, Z),
-    "Y of cka": lambda X, Z: bp.quality.cka(X, Z, nan_policy="omit"),
-    "second of layers": lambda X, Z: bp.compare_layers({"first": X, "second": Z}, nan_policy="omit"),
-}
-
-
-@containers
-@pytest.mark.parametrize("case", HOLED_SIDES)
-def test_columns_without_values_are_those_of_the_argument_that_has_them(case: str, lazy: bool) -> None:
-    rows = np.random.default_rng(1).standard_normal((len(X), 3))
-    rows[:, 1] = np.nan
-    side = case.split()[0]
-    said = rf"left out\. 1 of 3 columns of {side} have no value in the first .* rows: 1\. .* by bp.open\({side},"
-    with pytest.raises(ValueError, match=said):
-        HOLED_SIDES[case](as_given(X, lazy), as_given(rows, lazy))
+    holed[:, 1] = np.nan
+    with pytest.raises(ValueError, match=r"0 samples after 50 rows with .* left out\. Leave out columns that have no"):
+        model.fit(holed, X[:, :1] if isinstance(model, bp.Ridge) else np.arange(50.0) % 2)
 
 
 def test_the_dot_matrix_cannot_omit_rows(tmp_path: Path) -> None:
@@ -360,13 +316,12 @@ LOST = "is 0: squares of values below 1e-150|or varies by less than 1e-162, whos
 
 
 @pytest.mark.parametrize(
-    ("unit", "balanced", "said", "where"),
+    ("unit", "said", "where"),
     [
-        *((1e200, False, "(overflow|beyond) float64", where) for where in ("memory", "columns", "sparse", "device")),
-        (1e-160, False, "below 1e-150 leave the range", "memory"),
-        (1e-160, False, "below 1e-150 leave the range", "columns"),
-        *((unit, balanced, LOST, "memory") for unit, balanced in ((1e-170, False), (1e-170, True))),
-        *((1e-320, True, LOST, where) for where in ("memory", "columns", "sparse", "device")),
+        *((1e200, "(overflow|beyond) float64", where) for where in ("memory", "columns", "sparse", "device")),
+        (1e-160, "below 1e-150 leave the range", "memory"),
+        (1e-160, "below 1e-150 leave the range", "columns"),
+        (1e-170, LOST, "memory"),
     ],
 )
 @pytest.mark.parametrize(
@@ -383,11 +338,8 @@ LOST = "is 0: squares of values below 1e-150|or varies by less than 1e-162, whos
        for solver in ("landmarks", "pairs"))],
     ids=str,
 )  # fmt: skip
-def test_squares_that_leave_float64_are_named(
-    model: Any, unit: float, balanced: bool, said: str, where: str, tmp_path: Path
-) -> None:
+def test_squares_that_leave_float64_are_named(model: Any, unit: float, said: str, where: str, tmp_path: Path) -> None:
     X = np.random.default_rng(0).normal(size=(200, 4))
-    X = np.vstack([X[:100], -X[:100]]) if balanced else X  # whose means are exactly 0
     columns = unit if not getattr(model, "scale", False) or unit > 1 else np.array([1, 1, unit, 1])
     y = X[:, :2] if isinstance(model, bp.Ridge | bp.CCA | bp.PLSSVD) else np.arange(200) % 2
     rows = {"columns": lambda X: stored(tmp_path, X, (100, 2)), "sparse": csr_array}.get(where, np.asarray)(X * columns)
@@ -396,21 +348,6 @@ def test_squares_that_leave_float64_are_named(
     quiet, named = np.errstate(over="ignore", invalid="ignore"), pytest.raises((ValueError, TypeError), match=said)
     with quiet, named, bp.config(arithmetic=arithmetic):
         model.fit(rows, y)
-
-
-@pytest.mark.parametrize("arithmetic", ["numpy", "array_api_strict:device1"])
-@pytest.mark.parametrize("offset", [0.0, 3.0], ids=["all sums are 0", "few are"])
-def test_only_of_values_whose_squares_are_lost_a_mean_of_0_says_that_they_are_no_zeros(
-    offset: float, arithmetic: str
-) -> None:
-    X = np.random.default_rng(0).integers(-9, 9, size=(200, 12)).astype("f8")  # whose sums are exact
-    X[:, 0], X[:, 1] = 0, 1e-170
-    X[100:] = -X[:100]
-    X[:, 3:] += offset
-    with bp.config(arithmetic=arithmetic):
-        mean = PCA(2, solver="covariance").fit(X).mean_
-    assert (mean == 0).tolist() == [True, False, True] + [not offset] * 9
-    assert mean[1] < 1e-300
 
 
 @pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])

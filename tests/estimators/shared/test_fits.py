@@ -31,7 +31,6 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.fold import Declared, Folded, Read, costs
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import Rows
-from bigpca.passes.speed import machine_speed
 
 D = 6
 X = np.random.default_rng(0).standard_normal((200, D)) * np.arange(1, D + 1.0)
@@ -303,29 +302,3 @@ def test_the_passes_of_a_fit_are_those_that_its_run_makes(solver: str) -> None:
     made: Callable[[PassCost], float] = lambda one: run._times[one.name]  # noqa: E731
     assert all(one.most_times >= made(one) for one in passes)
     assert run.reads == pytest.approx(sum(one.reads * made(one) for one in passes))
-
-
-def test_a_speed_is_measured_once_and_where_nothing_can_be_kept_each_time(
-    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr("bigpca.passes.speed.ROUNDS", 1)
-    machine_speed.cache_clear()
-    first = machine_speed()
-    assert min(first.values()) > 0
-    kept = tmp_path / "bigpca" / "speed.json"
-    machine_speed.cache_clear()
-    assert machine_speed() == first
-    for damaged in ("[]", "{", '{"key": 1}'):
-        kept.write_text(damaged)
-        machine_speed.cache_clear()
-        assert machine_speed()["double"] > 0
-
-    def homeless() -> Any:
-        raise RuntimeError("Could not determine home directory.")
-
-    monkeypatch.delenv("XDG_CACHE_HOME")
-    monkeypatch.setattr("pathlib.Path.home", homeless)
-    machine_speed.cache_clear()
-    assert "time " in str(bp.PCA(2).plan(LAZY))
-    machine_speed.cache_clear()
