@@ -28,7 +28,7 @@ RISING = ("comments per 100 code lines where numbers are made",)
 PROTOCOLS = {
     "arrays.py:Shaped": "arrays, tables and matrices of any library",
     "estimators/shared/results.py:Kept": "KeptRows, KeptStatistics",
-    "passes/reading/blocks.py:CodeRows": "arrays of codes, labels that come with batches",
+    "data/weights.py:CodeRows": "arrays of codes, labels that come with batches",
     "passes/accumulators/thin_products.py:Factor": "DenseFactor, SketchFactor",
     "passes/accumulators/thin_products.py:LeftRows": "arrays, DeltaRows",
     "engine/jobs.py:GroupTask": "FoldGroup, PanelGroup",

@@ -136,14 +136,6 @@ def scaled_rows(rows: Any, factors: NDArray[np.float64]) -> Any:
     return form_of(rows).mapped(rows, np.multiply, by_row=(factors.astype(rows.dtype),))
 
 
-def without_values(rows: Any, weights: NDArray[np.float64]) -> Any:
-    """Return rows with 1, or stored zeros, in those of weight 0, which may hold anything: ones pass through any map."""
-    own = weights > 0
-    if isinstance(rows, csr_array):
-        return SPARSE.mapped(rows, lambda values, there: np.where(there, values, 0), by_row=(own,))
-    return np.where(own[:, None], rows, rows.dtype.type(1))
-
-
 def transposed(rows: Any) -> Any:
     """Return rows' transpose in their own form."""
     return csr_array(rows.T) if isinstance(rows, csr_array) else rows.T

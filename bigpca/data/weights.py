@@ -1,18 +1,26 @@
-"""Weights of rows: read from wherever they are, checked, and scaled for samples that are not counts.
+"""Which rows count, and how often: weights, read from wherever they are, checked, and scaled where they are no counts.
 
 What weights make of the number of rows is in :mod:`bigpca.solvers.components`: the degrees of freedom.
 """
 
 from __future__ import annotations
 
+import math
+from dataclasses import dataclass, replace
 from numbers import Number
-from typing import Any
+from typing import Any, Protocol, TypeAlias, overload
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_array
 
-from bigpca.arrays import Input, Vector
+from bigpca.arrays import Input, Integers, Matrix, Vector
+from bigpca.csr import SPARSE
 from bigpca.data.dask_arrays import view_of
+from bigpca.data.sparse import scaled_rows
 from bigpca.errors import brief
+from bigpca.forms import Values
+from bigpca.storage.files import content_digest
 
 MAX_TOTAL = 1e150  # of weights: the square of a larger sum is near the end of float64
 
@@ -154,3 +162,159 @@ def weight_sum(weights: Vector) -> float:
             "float64. Divide them by a constant, or pass sample_weight=bp.data.reliability(w)."
         )
     return total
+
+
+class CodeRows(Protocol):
+    """Codes of rows that come with the rows."""
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the codes."""
+
+    def __len__(self) -> int:
+        """Number of rows."""
+
+    @overload
+    def __getitem__(self, rows: slice[int | None, int, None]) -> Codes: ...
+    @overload
+    def __getitem__(self, rows: Integers) -> NDArray[np.int32]: ...
+    def __getitem__(self, rows: slice[int | None, int, None] | Integers) -> Codes | NDArray[np.int32]:
+        """Return the codes of a slice of rows (an array if it is empty), or an array of those with given numbers."""
+
+    def digest(self) -> str:
+        """What identifies them before the read."""
+
+
+Codes: TypeAlias = NDArray[np.int32] | CodeRows
+
+
+@dataclass(frozen=True)
+class CountedRows:
+    """Which rows count, and how often. What the others hold is never looked at.
+
+    Attributes
+    ----------
+    weights : ndarray of shape (n,), float64, or None
+        How often; None for once.
+    present : ndarray of shape (n,), bool, or None
+        Which rows have a weight above 0, and the label that a fit requires; None for all.
+    coming : ndarray of int32, or CodeRows, or None
+        Of labels that come with the rows: below 0 for rows without one.
+    """
+
+    weights: NDArray[np.float64] | None = None
+    present: NDArray[np.bool_] | None = None
+    coming: Codes | None = None
+
+    @classmethod
+    def of(cls, weights: object, X: Any, n: float, *, open_ended: bool) -> CountedRows:
+        """Return n rows with weights, as for :func:`open_weights`: w equals w repetitions, and 0 absence.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If there is not one weight per row, a weight is not a number, negative or not finite, or their sum is
+            beyond 1e150.
+        """
+        given = open_weights(weights, X)
+        weight_sum(given)
+        one_weight_each(given, n, open_ended=open_ended)
+        return cls(given, None if given.all() else given > 0)
+
+    def count(self, n: int) -> int:
+        """Return how many of n rows count."""
+        return n if self.present is None else int(np.count_nonzero(self.present))
+
+    def total(self, n: int) -> float:
+        """Return the sum of the weights of n rows."""
+        return float(n) if self.weights is None else float(self.weights.sum())
+
+    def which(self, n: int) -> NDArray[np.bool_]:
+        """Return which of n rows count."""
+        return np.ones(n, bool) if self.present is None else self.present
+
+    @property
+    def every(self) -> bool:
+        """Whether every row counts once."""
+        return self.weights is None and self.present is None and self.coming is None
+
+    def emptied(self, rows: Values, first: int, value: int = 1) -> Values:
+        """Return rows with a value, or stored zeros, in those that do not count: ones pass through any map."""
+        if self.present is None:
+            return rows
+        own = self.present[first : first + rows.shape[0]]
+        if isinstance(rows, csr_array):
+            return SPARSE.mapped(rows, lambda values, there: np.where(there, values, 0), by_row=(own,))
+        return np.where(own[:, None], rows, rows.dtype.type(value))
+
+    def rooted(self, rows: Values, first: int) -> Values:
+        """Return rows times the roots of their weights."""
+        if self.weights is None:
+            return rows
+        return scaled_rows(rows, np.sqrt(self.weights[first : first + rows.shape[0]]))
+
+    def weigh(self, block: Any, first: int) -> Any:
+        """Return a block with the weights of its rows; ``first`` is the number of the first row of this."""
+        return block if self.weights is None else block.weighted(self.weights[block.rows - first])
+
+    def bytes_for(self, rows: int, row_bytes: float) -> int:
+        """Return what choosing rows, and their weights, take of memory beside a slab."""
+        return 0 if self.every else math.ceil(2 * rows * (8 + row_bytes))
+
+    def describe(self) -> dict[str, object]:
+        """Return what identifies the rows that count; empty if all count once."""
+        own = self.present if self.weights is None else self.weights
+        return {} if own is None else {"counted": content_digest(own)}
+
+    def notes(self, n: int) -> tuple[str, ...]:
+        """Return the line of a plan about the weights of n rows."""
+        if (sums := self.sums) is None:
+            return ()
+        effective = sums[0] ** 2 / sums[1]
+        return (f"weights: {self.count(n):,} rows, sum {sums[0]:,.6g}, effective number {effective:,.6g}",)
+
+    def unweighted(self, V: Matrix) -> Matrix:
+        """Return vectors (n, k) over the square roots of the weights: read with these, they sum to V' sqrt(W) X."""
+        if self.weights is None:
+            return V
+        root = np.sqrt(self.weights)[:, None]
+        return np.divide(V, root, out=np.zeros_like(V), where=root > 0)
+
+    @property
+    def sums(self) -> tuple[float, float] | None:
+        """Sums of the weights and of their squares."""
+        w = self.weights
+        return None if w is None else (float(w.sum()), float(w @ w))
+
+    def among(self, labels: Codes) -> CountedRows:
+        """Return the same without rows whose code is below 0."""
+        if not isinstance(labels, np.ndarray):
+            return replace(self, coming=labels)
+        own = labels >= 0
+        present = own if self.present is None else own & self.present
+        return CountedRows(None if self.weights is None else np.where(own, self.weights, 0.0), present)
+
+    def part(self, start: int, stop: int) -> CountedRows:
+        """Return those of rows ``start:stop``, numbered from 0."""
+        own, (w, present, coming) = slice(start, stop), (self.weights, self.present, self.coming)
+        coming = None if coming is None else coming[own]
+        return CountedRows(None if w is None else w[own], None if present is None else present[own], coming)
+
+    def absent(self, n: int) -> int:
+        """Return how many of the first n rows do not count, once the labels that come with them are known."""
+        step = 2**20
+        strips = (self.of_slab(np.empty((min(step, n - row), 0)), row)[0] for row in range(0, n, step))
+        return n - sum(int(strip.shape[0]) for strip in strips)
+
+    def of_slab(self, slab: Values, row: int, first: int = 0) -> tuple[Values, Integers | None]:
+        """Return the rows of a slab that count, and their numbers unless these are consecutive, from ``row`` on.
+
+        ``first`` is the number of the first row of this.
+        """
+        if self.present is None and self.coming is None:
+            return slab, None
+        numbers = np.arange(row, row + slab.shape[0])
+        present = np.ones(len(numbers), bool) if self.present is None else self.present[numbers - first]
+        if self.coming is not None:
+            present = present & (self.coming[numbers - first] >= 0)
+        return (slab, None) if present.all() else (slab[present], numbers[present])

@@ -17,6 +17,7 @@ import numpy as np
 from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.blas import solve_paused
 from bigpca.csr import form_of
+from bigpca.data.weights import CountedRows
 from bigpca.devices import Namespace, host_array, namespace_of, solving_on, taken
 from bigpca.engine.driver import run_pass
 from bigpca.engine.group import SHARED, Folding, Group, Reads
@@ -28,11 +29,7 @@ from bigpca.engine.run import Run
 from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
-from bigpca.passes.reading.blocks import (
-    Block,
-    CountedRows,
-    product_dtype,
-)
+from bigpca.passes.reading.blocks import Block, product_dtype
 from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.reading.readers import MAPS, SHIFT, sent_to
 from bigpca.passes.reading.row_maps import map_rows

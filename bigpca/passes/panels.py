@@ -10,7 +10,7 @@ import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import methodcaller
 from typing import Any, ClassVar, Generic, TypeAlias, TypeVar, cast
@@ -22,7 +22,8 @@ from bigpca.blas import each_piece
 from bigpca.costs import BlockForm
 from bigpca.csr import form_of
 from bigpca.data.checks import note_rounded
-from bigpca.data.sparse import scaled_rows, transposed, without_values
+from bigpca.data.sparse import transposed
+from bigpca.data.weights import CountedRows
 from bigpca.devices import Namespace, gram_bytes
 from bigpca.engine.group import SHARED, Folding, Group
 from bigpca.engine.interfaces import Inputs
@@ -41,7 +42,7 @@ from bigpca.passes.reading.blocks import (
     product_dtype,
 )
 from bigpca.passes.reading.preparing import Preparing
-from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, Limits, fill, sent_to
+from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, StoredMap, sent_to
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over
 
@@ -104,7 +105,7 @@ class PanelGroup(Group[Values], Generic[P, B]):
     panel: tuple[int, int]
     dtype: DType
     template: P
-    weights: Vector | None = None
+    counted: CountedRows = field(default_factory=CountedRows)
     device: Namespace = HOST
 
     @contextmanager
@@ -112,11 +113,11 @@ class PanelGroup(Group[Values], Generic[P, B]):
         shared, (start, stop), held = inputs[SHARED], self.panel, Held()
         maps: tuple[MapStep, ...] = shared.get(MAPS, ())
         state = self.template.with_shared(shared.get(self.name)).fresh(start, stop)
-        stored, reader = not maps and self.weights is None, self.reader.with_inputs(inputs)
+        stored, reader = not maps and self.counted.every, self.reader.with_inputs(inputs)
         reader, ahead = sent_to(self.device if self.sent else HOST, reader, inputs, stored=stored)
         step = Preparing(
             self.reader, self.dtype, device=self.device, maps=maps, searched=stored and self.sent,
-            made_here=self.weights is not None,
+            made_here=not self.counted.every,
         )  # fmt: skip
 
         def prepare(slab: Values, row: int) -> Values:
@@ -143,18 +144,15 @@ class PanelGroup(Group[Values], Generic[P, B]):
 
     def _prepare(self, step: Preparing, slab: Values, row: int, shift: Vector | None) -> Values:
         """Return the rows of a slab, mapped, times the roots of their weights, less the shift if there is one."""
-        n, weights = slab.shape[0], self.weights
-        where, about = self.reader.where(row, row + n), np.zeros(slab.shape[1]) if shift is None else shift
-        if weights is not None:
-            weights = weights[row : row + n]
-            slab = without_values(slab, weights)
-        block = step.prepared(slab, row, where, about, owned=weights is not None)
+        where = self.reader.where(row, row + slab.shape[0])
+        about, own = np.zeros(slab.shape[1]) if shift is None else shift, self.counted.emptied(slab, row)
+        block = step.prepared(own, row, where, about, owned=own is not slab)
         if step.there:
             return block.values
         values = map_rows(step.maps, block, where) if step.maps else block.values
         if not step.plain and about.any():
             values = form_of(values).affine(values, about.astype(self.dtype), None, values)
-        values = values if weights is None else scaled_rows(values, np.sqrt(weights))
+        values = self.counted.rooted(values, row)
         return values if shift is None else self.device.within_range(values, block.largest)
 
 
@@ -230,7 +228,7 @@ class PanelRead(Read[R_co]):
         held, device_bytes = math.ceil(panel_rows * rows.prices.held_row_bytes(dtype)), 0
         if device.driven:
             # Rows of the panel and of a slab, as they come and scaled; its entries, and those of a slab with all rows.
-            wide, there = rows.n_columns * dtype.itemsize, there and rows.counted.weights is None
+            wide, there = rows.n_columns * dtype.itemsize, there and rows.counted.every
             device_bytes = (panel_rows + 3 * slab_rows) * wide + 8 * n * (panel_rows + 2 * slab_rows) + there * 4 * read
             held, device_bytes = 0, device_bytes + gram_bytes(slab_rows, rows.n_columns, dtype.itemsize)
         cost = PassCost(
@@ -260,10 +258,9 @@ class PanelRead(Read[R_co]):
             panel, members = layout.rows_of(group), layout.groups[group]
             reader, futures = rows.reader(panel[0], layout.n_rows, cost)
             reads, later = layout.reads[members.start : members.stop], layout.parts_after(group)
-            weights = rows.counted.weights
             task = DotGroup(
                 index=group, reader=reader, reads=reads, parts=later, slab_rows=layout.slab_rows, stamp=stamp(group),
-                panel=panel, dtype=cost.dtype, template=template, weights=weights, device=cost.device,
+                panel=panel, dtype=cost.dtype, template=template, counted=rows.counted, device=cost.device,
             )  # fmt: skip
             return task, futures
 
@@ -281,9 +278,8 @@ class ColumnGroup(Group[Values]):
 
     dtype: DType
     template: ColumnState
-    weights: Vector | None = None
-    limits: tuple[Limits, ...] = ()
-    means: Vector | None = None  # which replace missing values
+    counted: CountedRows = field(default_factory=CountedRows)
+    steps: tuple[StoredMap, ...] = ()  # of these columns
 
     @contextmanager
     def begin(self, inputs: Inputs, check: object) -> Iterator[Folding]:
@@ -302,19 +298,13 @@ class ColumnGroup(Group[Values]):
     def _blocks(self, columns: Array, first: int) -> Iterator[Block]:
         note_rounded(columns)
         last, start = first + columns.shape[1], self.reads[0][0]
-        if self.means is not None:
-            columns = fill(columns, self.means[first - start : last - start], owned=False)
+        columns, where = self.counted.emptied(columns, 0, 0), self.reader.where(first, last)
+        for f in self.steps:
+            columns = f.of_columns(first - start, last - start).apply(columns, where)
         values = np.ascontiguousarray(columns.astype(self.dtype, copy=False))
-        if self.weights is not None:  # rows of weight 0 may hold anything
-            values[self.weights == 0] = 0
         shift = None if self.template.center else np.zeros(values.shape[1])
         step = Preparing(self.reader, self.dtype, keeps_nan="nan" in self.template.accepts)
-        where = self.reader.where(first, last)
-        for limits in self.limits:
-            limits.check(values, where, column=first)
-        block = step.prepared(values, 0, where, shift, owned=True)
-        if self.weights is not None:
-            block = block.weighted(self.weights)
+        block = self.counted.weigh(step.prepared(values, 0, where, shift, owned=True), 0)
         yield replace(block, rows=np.arange(first, last))
 
 
@@ -400,12 +390,10 @@ class ColumnRead(Read[R_co]):
 
         def cut(group: int) -> tuple[GroupTask, Inputs]:
             reads = tuple(layout.reads[i] for i in layout.groups[group])
-            own, limits = template.without_shared(), tuple(step.f for step in rows.steps if isinstance(step.f, Limits))
-            means = None if rows.fill is None else rows.fill.means
-            means = None if means is None else means[reads[0][0] : reads[-1][1]]
+            steps = tuple(cast("StoredMap", one.f).of_columns(reads[0][0], reads[-1][1]) for one in rows.steps)
             task = ColumnGroup(
                 index=group, reader=ColumnReader(source), reads=reads, slab_rows=layout.slab_rows, stamp=stamp(group),
-                dtype=cost.dtype, template=own, weights=rows.counted.weights, limits=limits, means=means,
+                dtype=cost.dtype, template=template.without_shared(), counted=rows.counted, steps=steps,
             )  # fmt: skip
             return task, {}
 

@@ -41,7 +41,7 @@ from bigpca.data.grids import Labels
 from bigpca.data.source import Source, of_task
 from bigpca.data.sparse import form_of_meta
 from bigpca.data.views import View
-from bigpca.data.weights import one_weight_each, open_weights, weight_sum
+from bigpca.data.weights import CountedRows, one_weight_each
 from bigpca.data.zarr_arrays import ZarrReader, place_at
 from bigpca.devices import Namespace, namespace, place_name
 from bigpca.engine.interfaces import Inputs
@@ -56,7 +56,6 @@ from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.graphs import GraphSource, computed, paths_in, sources_of_graph, unknown_layer
-from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.readers import (
     MAPS,
     SHIFT,
@@ -70,7 +69,6 @@ from bigpca.settings import setting
 from bigpca.storage.files import (
     Seen,
     changed,
-    content_digest,
     digest,
     input_changed,
     kind_of,
@@ -590,24 +588,12 @@ class Rows:
         return replace(self, steps=(*self.steps, *steps))
 
     def weighted(self, weights: object) -> Rows:
-        """Return the same rows with weights (n,), by absolute row number: w equals w repetitions, and 0 absence.
-
-        ``weights`` are as for :func:`bigpca.data.weights.open_weights`; None changes nothing.
-
-        Raises
-        ------
-        TypeError, ValueError
-            If there is not one weight per row, a weight is not a number, negative or not finite, or their sum is
-            beyond 1e150.
-        """
+        """Return the same rows with weights, as :meth:`bigpca.data.weights.CountedRows.of`; None changes nothing."""
         if weights is None:
             return self
         apart = self.origin.arrays is None and isinstance(weights, np.ndarray)  # neither has keys
-        given = open_weights(weights, None if apart else self.origin.given)
-        weight_sum(given)
-        present = None if given.all() else given > 0
-        one_weight_each(given, self.origin.shape[0], open_ended=self.order.open_ended)
-        return replace(self, counted=CountedRows(given, present))
+        X, n = None if apart else self.origin.given, self.origin.shape[0]
+        return replace(self, counted=CountedRows.of(weights, X, n, open_ended=self.order.open_ended))
 
     @property
     def X(self) -> da.Array:
@@ -640,16 +626,12 @@ class Rows:
     @property
     def n_present(self) -> int:
         """Number of rows that count."""
-        weights, present = self.counted.weights, self.counted.present
-        if present is None:
-            return self.n_rows if weights is None else len(weights)
-        return int(np.count_nonzero(present))
+        return self.counted.count(self.n_rows)
 
     @property
     def weight(self) -> float:
         """Sum of the weights; the number of rows without weights."""
-        weights = self.counted.weights
-        return float(self.n_rows) if weights is None else float(weights.sum())
+        return self.counted.total(self.n_rows)
 
     @property
     def with_gaps(self) -> bool:
@@ -739,10 +721,7 @@ class Rows:
         own: dict[str, object] = {} if view is None else {"view": view.describe()}
         if self.steps:
             own["maps"] = [step.f.describe() for step in self.steps]
-        counted = self.counted.present if self.counted.weights is None else self.counted.weights
-        if counted is not None:
-            own["counted"] = content_digest(counted)
-        return own
+        return own | self.counted.describe()
 
     def describe(self) -> dict[str, object]:
         """JSON-able description for fingerprints."""
@@ -781,12 +760,10 @@ class Prices:
         chunk = 0
         if origin.view is not None:
             chunk = math.ceil(max(origin.sample_chunks, default=0) * origin.sample_bytes)
-        row_bytes = form.values * form.value_bytes
-        once = rows.counted.weights is None and rows.counted.present is None and rows.counted.coming is None
-        weighted = 0 if once else math.ceil(2 * form.rows * (8 + row_bytes))
+        counting = rows.counted.bytes_for(form.rows, form.values * form.value_bytes)
         decoding = 0 if origin.stored is None else origin.stored.decoding_bytes(rows.viewed_columns)
         # The chunk being read, and its decoded form.
-        return form, work + Work(2 * chunk + weighted + decoding)
+        return form, work + Work(2 * chunk + counting + decoding)
 
     def dense_work(self, *states: Accumulator) -> float:
         """Return the operations of one read of dense rows, which decide the precision of products."""

@@ -58,7 +58,7 @@ def _of_blocks(state: PassState, weights: Vector | None) -> Folded[ObservedColum
 
 def _first_rows(rows: Rows) -> tuple[int, int]:
     """Return the first row of positive weight, in memory; elsewhere all rows of its chunk, which are read with it."""
-    row = 0 if rows.counted.present is None else int(np.argmax(rows.counted.present))
+    row = int(np.argmax(rows.counted.which(rows.n_rows)))
     if rows.in_memory:
         return row, row + 1
     ends = np.cumsum(rows.origin.row_chunks)

@@ -445,7 +445,7 @@ def _states(
     n = sum(state.count for state in states)
     if n < 4:
         raise ValueError(f"{n} rows can be used; at least 4 were expected, of all sides. Give more rows.")
-    return states, (rows.rows_read if rows.counted.weights is None else rows.n_present) - n
+    return states, rows.counted.count(rows.rows_read) - n
 
 
 def _error(states: Sequence[State], statistic: Callable[[State], Any]) -> Any:

@@ -278,7 +278,7 @@ class DotFit(PCAFit):
         elif settings.center and not rows.sparse:
             shift = self.first(run)
         dot = replace(self.panels, rows=deviations).to(finish)(run, shift=shift)  # (panels + 1) / 2 reads
-        V = unweighted(dot.V, rows.counted.weights)
+        V = rows.counted.unweighted(dot.V)
         if rows.sparse:  # a column of ones sums the rows, beside which their squares would be dense
             V = np.column_stack([V, np.ones(len(V))])
         read = self.components
@@ -329,23 +329,13 @@ class DotColumnsFit(DotFit):
         return spectrum_by_columns(run, self.components, self.settings, dot, corrected=self.sums.cost.single)
 
 
-def unweighted(V: Matrix, weights: Vector | None) -> Matrix:
-    """Return the vectors of a weighted dot matrix (n, k) over the square roots of the weights: read with these weights,
-    they sum to ``V' sqrt(W) X``.
-    """
-    if weights is None:
-        return V
-    root = np.sqrt(weights)[:, None]
-    return np.divide(V, root, out=np.zeros_like(V), where=root > 0)
-
-
 def spectrum_by_columns(
     run: Run, read: ColumnRead[ColumnProducts], settings: Settings, dot: DotSpectrum, *, corrected: bool
 ) -> PCAResult:
     """Return the result of vectors of the dot matrix, in the last read of the blocks of columns."""
     # Eigenvectors V (n, k) of the dot matrix Z Z' become components by one more product, Z'V.
     rows, scale = read.rows, None
-    products = ColumnProducts(rows.n_columns, unweighted(dot.V, rows.counted.weights), settings.center, settings.scale)
+    products = ColumnProducts(rows.n_columns, rows.counted.unweighted(dot.V), settings.center, settings.scale)
     product = read.holding(products)(run).product()  # one pass over X
     if settings.scale:
         scale = column_scale(dot.squares, dot.mean, rows.n_present, settings.scale, rows.weight)

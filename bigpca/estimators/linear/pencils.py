@@ -337,7 +337,7 @@ class SteppedModel(PencilModel):
         if rows.groups is None:
             return template
         codes = np.array(placed_in_folds(FoldStates(Moments(1), 1), rows, rows.groups, least=1).codes)
-        own = np.ones(len(codes), bool) if rows.counted.present is None else rows.counted.present
+        own = rows.counted.which(len(codes))
         codes[own] = np.cumsum(np.diff(codes[own], prepend=codes[own][:1]) != 0)
         return replace(template, codes=codes)
 

@@ -178,10 +178,7 @@ class Reading(ABC):
             share=share,
         )
         rows, (requests, in_flight), lines = self.rows, self.rows.origin.requests, list[str]()
-        if rows.counted.sums is not None:
-            total, squares = rows.counted.sums
-            effective = total**2 / squares
-            lines.append(f"weights: {rows.n_present:,} rows, sum {total:,.6g}, effective number {effective:,.6g}")
+        lines += rows.counted.notes(rows.n_rows)
         if rows.fill is not None:
             lines.append("missing values: one more read finds the means of the columns")
         lines += [f"{one.of.found!r}: one more read finds the {one.name}" for one in self.lessons]

@@ -39,7 +39,7 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, 
                 "from_batches(batches, shape=(n, d))."
             )
         given = one_each(in_row_order(groups, sides[0].given, word="group"), joined.n_rows, "group", gaps=True)
-        present = np.ones(joined.n_rows, bool) if joined.counted.present is None else joined.counted.present
+        present = joined.counted.which(joined.n_rows)
         reject_gaps(given.gaps & present, "group")
         codes = np.zeros(len(present), np.int32)
         names, codes[present] = np.unique(given.values[present], return_inverse=True)

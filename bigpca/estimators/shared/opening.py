@@ -17,7 +17,7 @@ from bigpca.arrays import DType, working_dtype
 from bigpca.data.batches import BatchLabels, batch_labels
 from bigpca.data.dask_arrays import LEFT_OUT, carrying
 from bigpca.data.provenance import Provenance
-from bigpca.data.weights import open_weights
+from bigpca.data.weights import CountedRows, open_weights
 from bigpca.engine.events import ProgressArgument
 from bigpca.engine.local import threads_here
 from bigpca.engine.planning import Layout
@@ -37,7 +37,6 @@ from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.fold import Folded, Read
-from bigpca.passes.reading.blocks import CountedRows
 from bigpca.passes.reading.row_maps import MapStep, RowMap, RowPreprocessor
 from bigpca.passes.residuals import Residuals, steps_beside
 from bigpca.passes.rows import Rows, reject_weights, warn_repeats

@@ -324,8 +324,7 @@ class LabelledFeatures(KernelModel):
         choice = Choice.of(self.n_landmarks, self.sampling, n, 1000 if n > EXACT_ROWS else n)
         # All rows that count as landmarks need no draw: they are named by number.
         if choice.count == n and isinstance(self.sampling, str):
-            present = rows.counted.present
-            choice = Choice(n, np.arange(n) if present is None else np.flatnonzero(present))
+            choice = Choice(n, np.flatnonzero(rows.counted.which(rows.n_rows)))
         return FeatureLabelFit(rows, settings, choice, labelled, problem)
 
     def _solve(self, kept: KernelSpectrum) -> KernelSpectrum:

@@ -19,6 +19,7 @@ from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
 from bigpca.data.batches import BatchLabels, LabelColumn
 from bigpca.data.labels import ClassLabels, Labels, TargetLabels, check_missing, check_several, open_labels
+from bigpca.data.weights import Codes, CountedRows
 from bigpca.errors import listed, real_number, warn_approximation
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.supervised.label_features import (
@@ -35,7 +36,6 @@ from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatist
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.reading.blocks import Codes, CountedRows
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import (
     ComponentRule,

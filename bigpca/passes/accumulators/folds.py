@@ -11,11 +11,12 @@ import numpy as np
 
 from bigpca.arrays import Array, Integers, Vector
 from bigpca.costs import BlockForm, Work
+from bigpca.data.weights import Codes
 from bigpca.devices import Namespace
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import KEPT, Accumulator, WeightSums, add_weights, cost_of, kept, update_all
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import Block, Codes
+from bigpca.passes.reading.blocks import Block
 from bigpca.seeds import uniforms
 
 State = TypeVar("State", bound=Accumulator)

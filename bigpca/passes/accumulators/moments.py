@@ -30,6 +30,7 @@ from bigpca.arrays import (
     unpack_upper,
 )
 from bigpca.costs import BlockForm, Work
+from bigpca.data.weights import Codes
 from bigpca.devices import Device, gram_bytes
 from bigpca.engine.layout import MIB, SLAB_ROWS
 from bigpca.host import Gram
@@ -44,7 +45,7 @@ from bigpca.passes.accumulators.base import (
     kept,
     lost_squares,
 )
-from bigpca.passes.reading.blocks import Block, Codes
+from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.row_maps import Profile
 
 PROFILE = Profile(1.0)  # of rows of amounts

@@ -10,9 +10,10 @@ from numpy.typing import NDArray
 
 from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.costs import BlockForm, Work
+from bigpca.data.weights import Codes
 from bigpca.passes.accumulators.base import KEPT, Accumulator, kept
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import Block, Codes
+from bigpca.passes.reading.blocks import Block
 
 
 @dataclass

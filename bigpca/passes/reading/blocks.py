@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Protocol, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
@@ -126,88 +125,6 @@ class Block:
     def moved(self, shift: NDArray[np.float64]) -> Block:
         """Return the same values as rows that are less another shift too."""
         return replace(self, shift=shift + self.shift, centre=None)
-
-
-class CodeRows(Protocol):
-    """Codes of rows that come with the rows."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the codes."""
-
-    def __len__(self) -> int:
-        """Number of rows."""
-
-    @overload
-    def __getitem__(self, rows: slice[int | None, int, None]) -> Codes: ...
-    @overload
-    def __getitem__(self, rows: Integers) -> NDArray[np.int32]: ...
-    def __getitem__(self, rows: slice[int | None, int, None] | Integers) -> Codes | NDArray[np.int32]:
-        """Return the codes of a slice of rows (an array if it is empty), or an array of those with given numbers."""
-
-    def digest(self) -> str:
-        """What identifies them before the read."""
-
-
-Codes: TypeAlias = NDArray[np.int32] | CodeRows
-
-
-@dataclass(frozen=True)
-class CountedRows:
-    """Which rows count, and how often. What the others hold is never looked at.
-
-    Attributes
-    ----------
-    weights : ndarray of shape (n,), float64, or None
-        How often; None for once.
-    present : ndarray of shape (n,), bool, or None
-        Which rows have a weight above 0, and the label that a fit requires; None for all.
-    coming : ndarray of int32, or CodeRows, or None
-        Of labels that come with the rows: below 0 for rows without one.
-    """
-
-    weights: NDArray[np.float64] | None = None
-    present: NDArray[np.bool_] | None = None
-    coming: Codes | None = None
-
-    @property
-    def sums(self) -> tuple[float, float] | None:
-        """Sums of the weights and of their squares."""
-        w = self.weights
-        return None if w is None else (float(w.sum()), float(w @ w))
-
-    def among(self, labels: Codes) -> CountedRows:
-        """Return the same without rows whose code is below 0."""
-        if not isinstance(labels, np.ndarray):
-            return replace(self, coming=labels)
-        own = labels >= 0
-        present = own if self.present is None else own & self.present
-        return CountedRows(None if self.weights is None else np.where(own, self.weights, 0.0), present)
-
-    def part(self, start: int, stop: int) -> CountedRows:
-        """Return those of rows ``start:stop``, numbered from 0."""
-        own, (w, present, coming) = slice(start, stop), (self.weights, self.present, self.coming)
-        coming = None if coming is None else coming[own]
-        return CountedRows(None if w is None else w[own], None if present is None else present[own], coming)
-
-    def absent(self, n: int) -> int:
-        """Return how many of the first n rows do not count, once the labels that come with them are known."""
-        step = 2**20
-        strips = (self.of_slab(np.empty((min(step, n - row), 0)), row)[0] for row in range(0, n, step))
-        return n - sum(int(strip.shape[0]) for strip in strips)
-
-    def of_slab(self, slab: Values, row: int, first: int = 0) -> tuple[Values, Integers | None]:
-        """Return the rows of a slab that count, and their numbers unless these are consecutive, from ``row`` on.
-
-        ``first`` is the number of the first row of this.
-        """
-        if self.present is None and self.coming is None:
-            return slab, None
-        numbers = np.arange(row, row + slab.shape[0])
-        present = np.ones(len(numbers), bool) if self.present is None else self.present[numbers - first]
-        if self.coming is not None:
-            present = present & (self.coming[numbers - first] >= 0)
-        return (slab, None) if present.all() else (slab[present], numbers[present])
 
 
 def complete_rows(values: Values) -> NDArray[np.bool_]:

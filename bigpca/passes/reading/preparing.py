@@ -11,11 +11,12 @@ import numpy as np
 from bigpca.arrays import Array, DType, Integers
 from bigpca.csr import form_of
 from bigpca.data.checks import note_rounded
+from bigpca.data.weights import CountedRows
 from bigpca.devices import Device, Namespace, all_finite, dtype_of, marks
 from bigpca.engine.interfaces import RowSource
 from bigpca.forms import Values
 from bigpca.host import HOST
-from bigpca.passes.reading.blocks import Block, CountedRows, complete_rows, non_finite, prepare_block
+from bigpca.passes.reading.blocks import Block, complete_rows, non_finite, prepare_block
 from bigpca.passes.reading.row_maps import MapStep, map_stored, map_tiles
 
 LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
@@ -103,11 +104,10 @@ class Preparing:
         self.omitted += slab.shape[0]
         note_rounded(form_of(slab).stored(slab))
         last = row + slab.shape[0] if numbers is None else int(numbers[-1]) + 1 if len(numbers) else row
-        where, weights = self.reader.where(row, last), self.counted.weights
+        where = self.reader.where(row, last)
         complete = self.prepared(slab, row, where, self.shift, numbers, owned=numbers is not None)
         for block in (complete,) if self.plain else self._mapped(complete, where):
-            if weights is not None:
-                block = block.weighted(weights[block.rows - self.first])
+            block = self.counted.weigh(block, self.first)
             self.omitted -= block.count
             if block.count:  # rows that are all left out say nothing of where the others are
                 self.shift = block.origin  # of a device, there: it is transferred once

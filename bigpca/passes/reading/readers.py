@@ -50,6 +50,10 @@ class StoredMap(RowMap):
     takes_csr: ClassVar[bool] = True
     keeps_csr: ClassVar[bool] = True
 
+    @abstractmethod
+    def of_columns(self, start: int, stop: int) -> StoredMap:
+        """Return the same map of these columns alone."""
+
 
 @dataclass(frozen=True)
 class Limits(StoredMap, NumberedMap):
@@ -60,6 +64,8 @@ class Limits(StoredMap, NumberedMap):
     low, high : float
     what : str
         What the values are and who expects them, for messages.
+    first : int
+        Number of the first column.
     """
 
     changes: ClassVar[bool] = False
@@ -67,6 +73,11 @@ class Limits(StoredMap, NumberedMap):
     low: float
     high: float
     what: str
+    first: int = 0
+
+    def of_columns(self, start: int, stop: int) -> Limits:
+        """The same: columns are numbered from ``start`` on."""
+        return replace(self, first=self.first + start)
 
     def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return the same rows."""
@@ -81,10 +92,8 @@ class Limits(StoredMap, NumberedMap):
         """None."""
         return 0, 0
 
-    def check(self, rows: Values, where: str, numbers: Integers | None = None, column: int = 0) -> None:
-        """Reject values outside the range.
-
-        Rows have these ``numbers``, and columns are numbered from ``column`` on.
+    def check(self, rows: Values, where: str, numbers: Integers | None = None) -> None:
+        """Reject values outside the range, of rows with these ``numbers``.
 
         Raises
         ------
@@ -100,7 +109,7 @@ class Limits(StoredMap, NumberedMap):
         row, own = (int(places[0]) for places in form.places(rows, beyond))
         value, number = stored[beyond][0].item(), row if numbers is None else numbers[row]
         raise ValueError(
-            f"row {number}, column {own + column} of {where} holds {value:g}; {self.what}, "
+            f"row {number}, column {own + self.first} of {where} holds {value:g}; {self.what}, "
             f"{self.low:g} to {self.high:g}, were expected. If {value:g} is the code of missing values, open the rows "
             f"by bp.open(source, missing_value={value:g}); sparse rows store NaN instead."
         )
@@ -125,6 +134,10 @@ class ColumnFill(StoredMap):
 
     means: Vector | None = None
     leaves: bool = False
+
+    def of_columns(self, start: int, stop: int) -> ColumnFill:
+        """The means of these columns."""
+        return ColumnFill(None if self.means is None else self.means[start:stop], self.leaves)
 
     def apply(self, rows: Values, where: str) -> Values:
         """Return the filled rows, in float64."""
