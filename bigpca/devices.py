@@ -364,6 +364,7 @@ class Device(Host):
     library: str
     place: str = ""
     form: ClassVar[FormThere] = THERE
+    driven: ClassVar[bool] = True
 
     @classmethod
     @cache  # a look at a device waits for it

@@ -43,16 +43,12 @@ class Host:
     library = "numpy"
     place = ""
     form: ClassVar[DenseForm] = DENSE  # of dense rows that are there
+    driven: ClassVar[bool] = False  # whether one thread drives it
 
     @property
     def name(self) -> str:
         """The setting that chooses it."""
         return f"{self.library}:{self.place}" if self.place else self.library
-
-    @property
-    def driven(self) -> bool:
-        """Whether one thread drives it."""
-        return self.library != Host.library
 
     @property
     def reads_too(self) -> bool:

@@ -136,6 +136,13 @@ def scaled_rows(rows: Any, factors: NDArray[np.float64]) -> Any:
     return form_of(rows).mapped(rows, np.multiply, by_row=(factors.astype(rows.dtype),))
 
 
+def without_values(rows: Any, own: NDArray[np.bool_], value: int) -> Any:
+    """Return rows with a value, or stored zeros, in all but the own rows, which may hold anything."""
+    if isinstance(rows, csr_array):
+        return SPARSE.mapped(rows, lambda values, there: np.where(there, values, 0), by_row=(own,))
+    return np.where(own[:, None], rows, rows.dtype.type(value))
+
+
 def transposed(rows: Any) -> Any:
     """Return rows' transpose in their own form."""
     return csr_array(rows.T) if isinstance(rows, csr_array) else rows.T

@@ -12,12 +12,10 @@ from typing import Any, Protocol, TypeAlias, overload
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_array
 
 from bigpca.arrays import Input, Integers, Matrix, Vector
-from bigpca.csr import SPARSE
 from bigpca.data.dask_arrays import view_of
-from bigpca.data.sparse import scaled_rows
+from bigpca.data.sparse import scaled_rows, without_values
 from bigpca.errors import brief
 from bigpca.forms import Values
 from bigpca.storage.files import content_digest
@@ -242,10 +240,7 @@ class CountedRows:
         """Return rows with a value, or stored zeros, in those that do not count: ones pass through any map."""
         if self.present is None:
             return rows
-        own = self.present[first : first + rows.shape[0]]
-        if isinstance(rows, csr_array):
-            return SPARSE.mapped(rows, lambda values, there: np.where(there, values, 0), by_row=(own,))
-        return np.where(own[:, None], rows, rows.dtype.type(value))
+        return without_values(rows, self.present[first : first + rows.shape[0]], value)
 
     def rooted(self, rows: Values, first: int) -> Values:
         """Return rows times the roots of their weights."""

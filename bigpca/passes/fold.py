@@ -17,6 +17,7 @@ import numpy as np
 from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.blas import solve_paused
 from bigpca.csr import form_of
+from bigpca.data.sparse import stacked
 from bigpca.data.weights import CountedRows
 from bigpca.devices import Namespace, host_array, namespace_of, solving_on, taken
 from bigpca.engine.driver import run_pass
@@ -32,7 +33,6 @@ from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.reading.blocks import Block, product_dtype
 from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.reading.readers import MAPS, SHIFT, sent_to
-from bigpca.passes.reading.row_maps import map_rows
 from bigpca.passes.rows import Rows, check_states, pass_over
 from bigpca.seeds import uniforms
 
@@ -381,26 +381,23 @@ class FirstRows:
         return shift
 
     def values(self, run: Run, *, there: bool = False) -> Values:
-        """Return the first rows that count, of one slab, mapped, in the working dtype."""
-        rows = self.rows
+        """Return the rows that count of the first slab that has any, mapped, in the working dtype."""
+        rows, dtype, most = self.rows, working_dtype(self.rows.dtype), self.layout.slab_rows
         for start, stop in self.reads:
             run.read_beside(self.cost)
             reader, futures = rows.reader(start, stop, there=there)
             reader = reader.with_inputs({k: f.result() for k, f in futures.items()})
             with solve_paused():  # because nodes of a graph may fold rows themselves
-                read, numbers = rows.counted.of_slab(reader.read(start, stop), start)
-            values = read[: self.layout.slab_rows].astype(working_dtype(rows.dtype), copy=False)
-            where = reader.where(start, start + values.shape[0])
-            if rows.nan_policy == "omit" or rows.steps:
-                step = Preparing(
-                    reader, values.dtype, "omit" if rows.fill is None else "mean", namespace_of(values), rows.steps
-                )
-                numbers = None if numbers is None else numbers[: values.shape[0]]
-                block = step.prepared(values, start, where, np.zeros(values.shape[1]), numbers)
-                values = map_rows(step.maps, block, where) if step.maps and block.count else block.values
-            if values.shape[0]:
-                return values
-        return np.zeros((0, rows.n_columns), working_dtype(rows.dtype))
+                read = reader.read(start, stop)
+            step = Preparing(
+                reader, dtype, rows.nan_policy, namespace_of(read), rows.steps, rows.counted.part(start, stop), start,
+                np.zeros(rows.n_columns),
+            )  # fmt: skip
+            ranges = ((row, min(row + most, stop)) for row in range(start, stop, most))
+            for row, slab in reader.slabs(read, start, ranges):
+                if found := [block.values for block in step.apply(slab, row)]:
+                    return stacked(found)
+        return np.zeros((0, rows.n_columns), dtype)
 
 
 Declared: TypeAlias = Read[object] | FirstRows | PassCost  # or the cost of a read by others

@@ -44,7 +44,7 @@ from bigpca.passes.reading.blocks import (
 from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, StoredMap, sent_to
 from bigpca.passes.reading.row_maps import MapStep, map_rows
-from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over
+from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states, one_stamp, pass_over
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -345,6 +345,7 @@ class ColumnRead(Read[R_co]):
         """
         check_any_order(rows, "a read of column blocks")
         check_dense(rows, "a read of column blocks")
+        check_states(rows, [template])
         n = rows.n_rows
         dtype = template.dtype if isinstance(template, DotProduct) else dtype or dot_dtype(rows)
         read = layout.read_rows * n * rows.dtype.itemsize
@@ -372,8 +373,6 @@ class ColumnRead(Read[R_co]):
 
         Raises
         ------
-        TypeError
-            If the rows have weights that the state cannot use.
         ValueError
             If they are not columns of a store as they are: for views, row maps and Dask graphs.
         """

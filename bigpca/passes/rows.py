@@ -676,7 +676,7 @@ class Rows:
         most = SLAB_BYTES if form.shifts else SPARSE_SLAB_BYTES
         most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if ends else most
         # Sparse products are not those of BLAS, and have no strips.
-        kind = Cut(most, device.slab_bytes * there, device.driven, strips=form.shifts, ends=ends)
+        kind = Cut(most, device.slab_bytes if there else 0, device.driven, strips=form.shifts, ends=ends)
         cut = plan_layout(chunks, d, self.dtype, state_bytes, least, row_bytes, work, kind)
         several = view is not None and view.rows_per_sample > 1
         if several or self.origin.stored is None or not self.origin.stored.reach:
@@ -924,7 +924,6 @@ def pass_over(
     shift : ndarray of shape (d,) or None
         What tasks subtract from rows, if that is the same in all groups.
     """
-    check_states(rows, templates.values())
     shared = {key: a.shared for key, a in templates.items() if a.shared is not None}
     if shift is not None:
         shared[SHIFT] = shift  # 200 KB at 25,000 columns, too much for each of 4,096 tasks

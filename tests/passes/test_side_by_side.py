@@ -143,7 +143,7 @@ def test_incomplete_rows_of_either_side_are_omitted_or_named(stores: tuple[str, 
         assert_moments(moments(beside(x, other, nan_policy="omit")), np.delete(np.hstack([A, B]), [3, 7], 0), 3e-6)
     with pytest.raises(NonFiniteError, match="row 3, column 1") as caught:
         moments(beside(holed, stores[1]))
-    assert "the array in memory beside " in str(caught.value)
+    assert "the array in memory (7 columns) beside " in str(caught.value)
 
 
 def test_row_maps_act_on_the_columns_of_their_side() -> None:
