@@ -18,8 +18,7 @@ Matrix: TypeAlias = NDArray[np.float64]
 Integers: TypeAlias = NDArray[np.int64]
 Path: TypeAlias = str | os.PathLike[str]
 SUMMED = 1 << 15  # values of a piece of a sum
-BFLOAT16, E4M3, E5M2 = "bfloat16", "float8_e4m3fn", "float8_e5m2"
-BITS = {BFLOAT16: "<u2", E4M3: "|u1", E5M2: "|u1"}  # of floats that NumPy does not have, as integers
+BFLOAT16 = "bfloat16"  # which NumPy does not have: read as the integers of its bits
 TIED = 1e-10  # relative difference of neighbours that sums in another order may have
 # Attributes of stored numbers: those by which they are packed, with the neutral values, and those that name codes of
 # missing values, in CF conventions and in images of the Earth.
@@ -129,24 +128,15 @@ def unmasked(X: Any) -> Array:
     return filled
 
 
-def widened(bits: NDArray[Any], kind: str = BFLOAT16) -> NDArray[np.float32]:
-    """Return the float32 numbers of these bits, the same numbers exactly.
+def widened(bits: NDArray[Any]) -> NDArray[np.float32]:
+    """Return the float32 numbers of which bfloat16 has the upper half, the same numbers exactly.
 
     >>> widened(np.array([0x3FC0, 0xC000], np.uint16))
     array([ 1.5, -2. ], dtype=float32)
     """
-    if kind == BFLOAT16:  # the upper half of float32
-        wide = bits.astype(np.uint32)
-        wide <<= 16
-        return wide.view(np.float32)
-    wide = bits.astype(np.uint16)
-    if kind == E5M2:  # the upper half of float16
-        return (wide << 8).view(np.float16).astype(np.float32)
-    # As many bits of the exponent as float16 has, less one: its bias is 7 in place of 15. No infinities.
-    values = ((wide & 0x80) << 8 | (wide & 0x7F) << 7).view(np.float16).astype(np.float32)
-    values *= 256
-    values[wide & 0x7F == 0x7F] = np.nan
-    return values
+    wide = bits.astype(np.uint32)
+    wide <<= 16
+    return wide.view(np.float32)
 
 
 def not_converted(X: Any, name: str) -> Array:

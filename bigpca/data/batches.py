@@ -20,7 +20,7 @@ import bigpca.dask_array as da
 from bigpca.arrays import Array, Integers, unmasked
 from bigpca.csr import SPARSE, form_of
 from bigpca.data.checks import MemberError, check_dtype, check_shape, row_width
-from bigpca.data.containers import check_columns, embeddings, foreign, table_rows, table_schema
+from bigpca.data.containers import embeddings, foreign, table_rows, table_schema
 from bigpca.data.dask_arrays import LEFT_OUT, array_of, carries_beside, graph_of, named, open_source, source_of, view_of
 from bigpca.data.source import IN_ORDER, Source, Stamp
 from bigpca.data.sources import string_names
@@ -308,12 +308,12 @@ class Columns:
 
     Attributes
     ----------
-    column : str, sequence of str, or None
-        The column of vectors, or the columns of numbers; None for all columns but the keys (a dict then has only one).
+    column : str or None
+        The column of vectors; None for all columns but the keys (a dict then has only one).
     keys : str or None
     """
 
-    column: str | Sequence[str] | None = None
+    column: str | None = None
     keys: str | None = None
 
     def of(self, batch: Any, label: str) -> tuple[Any, Any]:
@@ -332,34 +332,17 @@ class Columns:
         names = names_of_columns(rows)
         if names is None:
             raise TypeError(f"{label} is {an(type(rows).__name__)}, which has no columns. Leave column= and keys= out.")
-        own = [self.column] if isinstance(self.column, str) else list(self.column or ())
-        for name in [*own, *([] if self.keys is None else [self.keys])]:
-            if name not in names:
+        for name in (self.column, self.keys):
+            if name is not None and name not in names:
                 raise MemberError(f"{label} has no column {name!r}; it has {brief(names)}.")
-        wanted = own or [name for name in names if name != self.keys]
-        if isinstance(self.column, str) or (isinstance(rows, Mapping) and len(wanted) == 1):
-            values = rows[wanted[0]]
-        elif isinstance(rows, Mapping):
-            if not own:
-                raise MemberError(f"{label} has the columns {brief(wanted)} beside its keys. Choose with column=.")
-            values = _stacked_columns({name: rows[name] for name in wanted}, label)
+        others = [name for name in names if name != self.keys]
+        if isinstance(rows, Mapping) and self.column is None and len(others) != 1:
+            raise MemberError(f"{label} has the columns {brief(others)} beside its keys. Choose with column=.")
+        if isinstance(rows, Mapping) or self.column is not None:
+            values = rows[others[0] if self.column is None else self.column]
         else:
-            values = rows.select(wanted) if hasattr(rows, "select") else rows[wanted]
-            if len(own) > 1:  # columns of numbers: none is a vector
-                check_columns(values, label)
+            values = rows.select(others) if hasattr(rows, "select") else rows[others]
         return (values, *labels) if labels else values, None if self.keys is None else _batch_labels(rows[self.keys])
-
-
-def _stacked_columns(columns: Mapping[str, Any], label: str) -> Array:
-    """Return columns of numbers side by side."""
-    values = {name: np.asarray(batch_values(one, f"{label}, column {name!r}")) for name, one in columns.items()}
-    shapes = {name: one.shape for name, one in values.items()}
-    if len(set(shapes.values())) != 1 or any(len(shape) != 1 for shape in shapes.values()):
-        raise ValueError(
-            f"{label} has columns of shapes {brief(shapes)}; several columns have one number for each row. Choose a "
-            "column of vectors alone: column='name'."
-        )
-    return np.column_stack(list(values.values()))
 
 
 def _references(arrays: list[Array]) -> list[int]:
@@ -1094,7 +1077,7 @@ def from_batches(
     dtype: DTypeLike | None = None,
     *,
     classes: ArrayLike | None = None,
-    column: str | Sequence[str] | None = None,
+    column: str | None = None,
     keys: str | None = None,
 ) -> da.Array:
     """Return the rows of an iterable of batches as a source for fits, such as features that a network produces.
@@ -1125,9 +1108,9 @@ def from_batches(
         The classes that may occur in pairs, such as ``range(10)``; those without rows get a count of 0. A fit then
         takes labels and rows in one read. Without it, this works only for real labels with a linear label kernel; other
         labels are collected first, in one more iteration.
-    column : str or sequence of str, optional
-        The column that holds the vectors, or those that each hold one feature, of batches that are tables or dicts. A
-        table with one column of vectors needs none.
+    column : str, optional
+        The column that holds the vectors, of batches that are tables or dicts. A table with one column of vectors needs
+        none.
     keys : str, optional
         The column that names the rows, by distinct strings or integers, and is not a feature. ``transform(X, out=...)``
         stores these keys. They are held in memory while rows are read.

@@ -36,8 +36,7 @@ _REMEDIES = {
     "T": "Encode the strings as numbers first.",
     "M": "Convert to a number of seconds or days first.",
     "m": "Convert to a number of seconds or days first.",
-    "V": "Choose one field, or store the fields as the columns of one array; of float8 by ml_dtypes, whose kind is not "
-    'stored, view it: np.load(path, mmap_mode="r").view(ml_dtypes.float8_e4m3fn).',
+    "V": "Choose one field, or store the fields as the columns of one array; convert float8 to float32.",
 }
 LARGEST_EXACT = 2**53  # beyond it, float64 cannot represent every integer
 RANGES = ("valid_range", "valid_min", "valid_max")

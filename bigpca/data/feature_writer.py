@@ -6,7 +6,6 @@ import json
 import os
 import time
 from collections import deque
-from collections.abc import Sequence
 from concurrent.futures import Future, wait
 from contextlib import suppress
 from dataclasses import replace
@@ -20,7 +19,7 @@ from numpy.typing import DTypeLike
 
 from bigpca.arrays import Array, Input
 from bigpca.csr import form_of
-from bigpca.data.batches import Columns, fitting, same_columns, split_batch
+from bigpca.data.batches import fitting, same_columns, split_batch
 from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
 from bigpca.data.keys import KeyList
 from bigpca.data.provenance import Provenance
@@ -126,7 +125,7 @@ class FeatureWriter:
         """Rows so far."""
         return self._state[0]
 
-    def write(self, batch: Input, keys: Input | None = None, *, column: str | Sequence[str] | None = None) -> None:
+    def write(self, batch: Input, keys: Input | None = None) -> None:
         """Append a batch of rows; chunks are written once they are complete.
 
         At a URL, up to 64 MiB of chunks may still be in flight when this returns.
@@ -135,20 +134,16 @@ class FeatureWriter:
         ----------
         batch : array or tensor of shape (b, d), (b, t, d) or (b, c, h, w)
             Any number of rows b; the other dimensions are those of the first batch, and are stored. Sparse rows are
-            stored dense.
-            Or a table or a dict of columns, as for :func:`bigpca.from_batches`.
-        keys : array-like of shape (b,), or str, optional
-            A distinct string or integer for each row, with each batch or with none; or the column of the batch that
-            has them.
-        column : str or sequence of str, optional
-            The column of vectors, or the columns of numbers, of a batch that is a table or a dict.
+            stored dense. Or a table of numbers, or of one column of vectors.
+        keys : array-like of shape (b,), optional
+            A distinct string or integer for each row, with each batch or with none.
 
         Raises
         ------
         ValueError
-            For another shape of rows than that of the first batch; columns that a batch lacks, or has more than once;
-            values that the dtype cannot hold; keys that are missing, repeated (within this batch or from an earlier
-            one), or not one per row. None of the batch is written.
+            For another shape of rows than that of the first batch; values that the dtype cannot hold; keys that are
+            missing, repeated (within this batch or from an earlier one), or not one per row. None of the batch is
+            written.
         TypeError
             For dtypes that cannot be stored or cast to the stored dtype.
         OSError
@@ -159,7 +154,6 @@ class FeatureWriter:
         """
         self._check_open()
         label = f"the batch from row {self.n_rows:,}"
-        batch, own = Columns(column, keys if isinstance(keys, str) else None).of(batch, label)
         given, labels = split_batch(batch, label)
         rows = form_of(given).here(given)
         if labels is not None:
@@ -182,7 +176,7 @@ class FeatureWriter:
                 "Convert the batches, or write them to another path."
             )
         rows = fitting(rows, output.dtype, self.n_rows)
-        self._add_keys(keys if own is None else own, rows.shape[0], label)
+        self._add_keys(keys, rows.shape[0], label)
         self._names = names
         try:
             self._append(rows, output)

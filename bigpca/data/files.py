@@ -16,7 +16,7 @@ from bigpca.errors import brief, listed
 from bigpca.storage.files import kind_of, local_path, open_regular, public
 
 _REMEDIES = {  # by extension
-    ".csv .tsv": "Pass pandas.read_csv(path). If it does not fit in memory, write it as Parquet once, "
+    ".csv .tsv .part": "Pass pandas.read_csv(path). If it does not fit in memory, write it as Parquet once, "
     "dask.dataframe.read_csv(path).to_parquet('rows'), and pass that folder.",
     ".arrow .feather .ipc": "Write it as Parquet once: pandas.read_feather(path).to_parquet('rows.parquet'), or "
     "datasets.load_from_disk(folder).to_parquet('rows.parquet') for one of Hugging Face.",
@@ -103,10 +103,6 @@ def _directory(path: str, member: str | None, missing_chunks: str, wanted: Wante
         return joined_shards(path, member)
     if table_paths(path):
         return table_rows(path, member, wanted)
-    if any(name.endswith(".part") for name in names):
-        raise ValueError(
-            f"{path} holds {brief(names[0])}, text that Dask wrote. Pass dask.dataframe.read_csv({path!r} + '/*.part')."
-        )
     for name in names:
         if any(suffix_of(name) in ends.split() for ends in _REMEDIES):
             raise ValueError(f"{path} holds {brief(name)}, which is not read. {_remedy(name)}")

@@ -23,7 +23,7 @@ from typing import Any, BinaryIO, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from bigpca.arrays import BFLOAT16, BITS, E4M3, E5M2
+from bigpca.arrays import BFLOAT16
 from bigpca.data.checks import (
     MemberError,
     check_dtype,
@@ -49,17 +49,10 @@ MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
 }
-_SAFETENSORS |= {"BF16": BFLOAT16, "F8_E4M3": E4M3, "F8_E5M2": E5M2}
+_SAFETENSORS |= {"BF16": BFLOAT16}
 BFLOAT16_NPY = np.dtype("V2")  # as np.save writes bfloat16 of ml_dtypes
 # RuntimeError: encrypted members; NotImplementedError, its subclass: compression that zipfile does not support
 BAD_ZIP = (zipfile.BadZipFile, EOFError, zlib.error, struct.error, RuntimeError, UnicodeError)
-_BITS = {name: 8 * np.dtype(BITS.get(stored, stored)).itemsize for name, stored in _SAFETENSORS.items()} | {
-    "C64": 64,
-    "F8_E8M0": 8,
-    "F6_E2M3": 6,
-    "F6_E3M2": 6,
-    "F4": 4,
-}
 STEP_BYTES = 2**20  # read at a time of parts of rows or columns
 SHORT_RUN = 2**14  # bytes of rows that are read whole where some columns are wanted
 
@@ -205,7 +198,7 @@ def raw_file(
     member: str = "",
 ) -> FlatFile:
     """Describe plain bytes, such as those behind a ``np.memmap``."""
-    stored = str(dtype) if str(dtype) in BITS else check_dtype(dtype) and np.dtype(dtype).str
+    stored = BFLOAT16 if str(dtype) == BFLOAT16 else check_dtype(dtype) and np.dtype(dtype).str
     flat = FlatFile(tuple(map(int, shape)), stored, offset, order, path=path, format=format, member=member)
     flat.check_size()
     return flat
@@ -224,17 +217,10 @@ def _npy_described(file: Any, path: str, size: int | None = None) -> FlatFile:
     if dtype.names is not None:
         shape, lead, dtype = (*shape, *dtype[VALUES].shape), dtype[KEY_COLUMN].itemsize, dtype[VALUES].base
         check_dtype(dtype)
-    flat = FlatFile(shape, _spelled(dtype), file.tell(), order, lead, path=path)
+    stored = BFLOAT16 if dtype == BFLOAT16_NPY else dtype.str
+    flat = FlatFile(shape, stored, file.tell(), order, lead, path=path)
     flat.check_size(size)
     return flat
-
-
-def _spelled(dtype: np.dtype[Any]) -> str:
-    if dtype == BFLOAT16_NPY:
-        return BFLOAT16
-    if dtype.metadata is not None:
-        return str(dtype.metadata["float"])
-    return dtype.str if dtype.names is None else "V"
 
 
 def check_whole(path: str, member: str | None) -> None:
@@ -299,39 +285,24 @@ def safetensors_file(path: str, member: str | None) -> FlatFile:
             "Copy it again."
         )
     dtypes = {name: entry["dtype"] for name, entry in tensors.items()}
-    _check_spans(path, size - 8 - length, dtypes, shapes, spans)
     name = choose_member(path, member, shapes)
     if dtypes[name] not in _SAFETENSORS:
         raise TypeError(
             f"{path}: tensor {brief(repr(name))} has dtype {brief(dtypes[name])}, which NumPy does not support. "
             "Save it as float32."
         )
-    start, stored = 8 + length + spans[name][0], _SAFETENSORS[dtypes[name]]
-    return raw_file(path, start, shapes[name], stored, format="safetensors", member=name)
-
-
-def _check_spans(
-    path: str, held: int, dtypes: dict[str, str], shapes: dict[str, tuple[int, ...]], spans: dict[str, tuple[int, ...]]
-) -> None:
-    """Check what the format requires: tensors as large as their shapes, without holes or overlaps in the file."""
-    end = 0
-    for name in sorted(spans, key=lambda name: spans[name]):
-        start, stop = spans[name]
-        bits = _BITS.get(dtypes[name])
-        nbytes = None if bits is None else math.prod(shapes[name]) * bits // 8
-        if start != end or (nbytes is not None and stop - start != nbytes):
-            expected = f"{end:,} to {'the next tensor' if nbytes is None else f'{end + nbytes:,}'}"
-            raise CorruptedChunkError(
-                f"{path}: tensor {brief(repr(name))} of shape {brief(shapes[name])} and dtype {brief(dtypes[name])} "
-                f"is at bytes {start:,} to {stop:,}; {expected} were expected, after the previous tensor. The header "
-                "is damaged or forged: copy the file again."
-            )
-        end = stop
-    if end != held:
+    start, stop = spans[name]
+    flat = raw_file(
+        path, 8 + length + start, shapes[name], _SAFETENSORS[dtypes[name]], format="safetensors", member=name
+    )
+    held, own = size - 8 - length, math.prod(flat.array_shape) * flat.bits.itemsize
+    if stop - start != own or sum(b - a for a, b in spans.values()) != held:  # the format has no holes
         raise CorruptedChunkError(
-            f"{path} holds {held:,} bytes of tensors, but its header states {end:,}: it was truncated or altered. "
-            "Copy it again."
+            f"{path}: tensor {brief(repr(name))} of shape {brief(shapes[name])} and dtype {dtypes[name]} is at bytes "
+            f"{start:,} to {stop:,}; {own:,} bytes were expected, and that all tensors fill the {held:,} of the file. "
+            "The header is damaged or forged: copy the file again."
         )
+    return flat
 
 
 def torch_file(path: str, member: str | None) -> FlatFile:

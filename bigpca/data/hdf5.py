@@ -35,7 +35,6 @@ from bigpca.errors import CorruptedChunkError, MissingChunksError, brief, requir
 from bigpca.storage.files import check_regular, max_encoded
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".hdf", ".he5", ".h5ad")
-MAX_LINKS = 32  # soft ones, one behind the other
 MAX_NAMES = 10**7  # letters of the names that are looked through: of 100,000 objects, or of groups 4,000 deep
 NAME_COST = 100  # letters that the visit of an object counts as
 _DEFLATE, _SHUFFLE, _FLETCHER32 = 1, 2, 3  # H5Z_FILTER_*
@@ -398,18 +397,17 @@ def _shapes(file: Any) -> dict[str, tuple[int, ...]]:
 
 
 def _node(file: Any, name: str, path: str) -> Any:
-    """Return the object of a name inside the file, or None; soft links are followed here, step by step.
+    """Return the object of a name inside the file, or None.
 
     HDF5 itself would follow an external link and open the other file, which may be anything.
 
     Raises
     ------
     ValueError
-        For external links, and for more than ``MAX_LINKS`` soft ones.
+        For external and soft links.
     """
-    node, parts, followed = file, name.split("/"), 0
-    while parts:
-        part = parts.pop(0)
+    node = file
+    for part in name.split("/"):
         if part in ("", "."):
             continue
         link: Any = node.get(part, getlink=True) if hasattr(node, "keys") else None
@@ -417,18 +415,12 @@ def _node(file: Any, name: str, path: str) -> Any:
         if kind == "ExternalLink":
             raise ValueError(_elsewhere(path, name))
         if kind == "SoftLink":
-            followed += 1
-            if followed > MAX_LINKS:
-                raise ValueError(
-                    f"{path}: {brief(name)} is a chain of more than {MAX_LINKS} links, or a loop. Name the dataset "
-                    "itself."
-                )
-            parts = [*link.path.split("/"), *parts]
-            node = file if link.path.startswith("/") else node
-        elif link is None:
+            raise ValueError(
+                f"{path}: {brief(name)} is a link to {brief(link.path)}. Name the dataset itself, with member=."
+            )
+        if link is None:
             return None
-        else:
-            node = node[part]
+        node = node[part]
     return node
 
 

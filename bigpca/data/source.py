@@ -29,7 +29,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
-from bigpca.arrays import BITS, Array, Integers, widened
+from bigpca.arrays import BFLOAT16, Array, Integers, widened
 from bigpca.data.checks import (
     MATLAB,
     SPOKEN,
@@ -466,24 +466,24 @@ class StoredRows(Source):
     Attributes
     ----------
     stored : str
-        Dtype with its byte order, or the name of one that NumPy does not have, such as "bfloat16".
+        Dtype with its byte order, or "bfloat16", which NumPy does not have.
     """
 
     stored: str
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """Stored dtype, in native byte order; float32 for floats that NumPy does not have."""
-        return np.dtype(np.float32) if self.stored in BITS else check_dtype(self.stored)
+        """Stored dtype, in native byte order; float32 for bfloat16."""
+        return np.dtype(np.float32) if self.stored == BFLOAT16 else check_dtype(self.stored)
 
     @property
     def bits(self) -> np.dtype[Any]:
-        """Dtype of the numbers as NumPy reads them, in their byte order: integers for floats that it does not have."""
-        return np.dtype(BITS.get(self.stored, self.stored))
+        """Dtype of the numbers as NumPy reads them, in their byte order: integers for bfloat16."""
+        return np.dtype("<u2" if self.stored == BFLOAT16 else self.stored)
 
     def numbers(self, block: Array) -> Array:
         """Return what was read in the dtype of the rows."""
-        return widened(block, self.stored) if self.stored in BITS else block.astype(self.dtype, copy=False)
+        return widened(block) if self.stored == BFLOAT16 else block.astype(self.dtype, copy=False)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

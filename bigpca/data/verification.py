@@ -1,4 +1,4 @@
-"""Check all chunks of a Zarr store and report which are missing, truncated or corrupted."""
+"""Check all chunks of a Zarr store and report which are missing or damaged."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from bigpca.storage.files import is_objects, local_path, path_of, public, withou
 MANIFEST = "bigpca_manifest"
 THREADS = 4  # that decode chunks
 DECODED_BYTES = 512 * 2**20  # chunks decoded at once, together
-_TRUNCATED_WORDS = ("ended before", "reshape array of size", "must be a multiple", zarr_format.BLOSC_CUT.lower())
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class VerifyReport:
     path : str
     chunks : int
         Stored objects (chunks, or shards) checked.
-    missing, truncated, corrupted : tuple of str
+    missing, damaged : tuple of str
         Keys, prefixed by the array's path inside a group.
     checksummed : bool
         Whether a flipped bit would have been detected in every array (a checksum codec or a bigpca manifest).
@@ -50,8 +49,7 @@ class VerifyReport:
     path: str
     chunks: int
     missing: tuple[str, ...]
-    truncated: tuple[str, ...]
-    corrupted: tuple[str, ...]
+    damaged: tuple[str, ...]
     checksummed: bool
     seconds: float
     skipped: tuple[str, ...] = ()
@@ -59,15 +57,14 @@ class VerifyReport:
     @property
     def ok(self) -> bool:
         """Whether nothing is missing or damaged."""
-        return not (self.missing or self.truncated or self.corrupted)
+        return not (self.missing or self.damaged)
 
     def __str__(self) -> str:
-        bad = len(self.missing) + len(self.truncated) + len(self.corrupted)
+        bad = len(self.missing) + len(self.damaged)
         head = "all chunks exist and decode" if self.ok else f"{bad:,} of {self.chunks:,} chunks are bad"
         counted = "1 chunk" if self.chunks == 1 else f"{self.chunks:,} chunks"
         lines = [f"{self.path}: {head} ({counted}, {self.seconds:.1f} s)"]
-        for what in ("missing", "truncated", "corrupted"):
-            keys: tuple[str, ...] = getattr(self, what)
+        for what, keys in (("missing", self.missing), ("damaged", self.damaged)):
             if keys:
                 lines.append(f"  {what} {len(keys):,}: {', '.join(keys[:10])}{', ...' if len(keys) > 10 else ''}")
         if self.missing:
@@ -79,7 +76,7 @@ class VerifyReport:
 
 
 def verify(path: Path, *, member: str | None = None) -> VerifyReport:
-    """Decode every chunk of a Zarr array, or of each array of a group, and classify the failures.
+    """Decode every chunk of a Zarr array, or of each array of a group, and list those that are missing or damaged.
 
     Parameters
     ----------
@@ -110,7 +107,7 @@ def verify(path: Path, *, member: str | None = None) -> VerifyReport:
 
 def _verified(given: Any, location: str, member: str | None) -> VerifyReport:
     started = time.perf_counter()
-    found: dict[str, list[str]] = {"missing": [], "truncated": [], "corrupted": []}
+    found: dict[str, list[str]] = {"missing": [], "damaged": []}
     chunks, checksummed, skipped = 0, True, []
     for name, array in _arrays(given, location, member):
         try:
@@ -142,7 +139,7 @@ def _arrays(given: Any, location: str, member: str | None) -> list[tuple[str, za
         raise FileNotFoundError(f"{location} {why}; a Zarr store was expected. Check the path.")
     try:
         with without_credentials(location), zarr_format.naming_damage(public(location)):
-            node = open_node(given, zarr_format.as_integers)
+            node = open_node(given)
             found = [("", node)] if isinstance(node, zarr.Array) else list(arrays_of(node))
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{public(location)} holds no Zarr array or group. Check the path.") from error
@@ -180,22 +177,16 @@ class _Walk:
             return self.files.key(cell), self._verdict(cell, opened)
 
     def _verdict(self, cell: Cell, opened: Iterator[Opened]) -> str:
-        files, known, one = self.files, self.manifest.get(self.files.key(cell)), None
+        files, known = self.files, self.manifest.get(self.files.key(cell))
         try:
             one = next(opened)
-            if not one.size:
-                return "missing" if one.file is None else "truncated"
+            if one.file is None:
+                return "missing"
             if known is not None and files.may_hold(one.size) and zlib.crc32(one.file.read()) == known:
                 return ""
             files.decoder.decode(one.file, one.size, files.empty([part.stop for part in one.own]), one.own)
         except Exception as error:
             if not is_decode_error(error):
                 raise
-            message, short = str(error).lower(), False
-            if one is not None and files.may_hold(one.size):
-                short = zarr_format.is_uncompressed(files.document) and one.size < files.cell_bytes
-                if "zstd" in message and "checksum" not in message:  # a frame that starts correctly but ends early
-                    one.file.seek(0)
-                    short |= one.file.read(len(zarr_format.ZSTD_MAGIC)) == zarr_format.ZSTD_MAGIC
-            return "truncated" if short or any(word in message for word in _TRUNCATED_WORDS) else "corrupted"
-        return "" if known is None else "corrupted"
+            return "damaged"
+        return "" if known is None else "damaged"

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import numpy as np
 
-from bigpca.arrays import BITS, Array, widened
+from bigpca.arrays import Array
 from bigpca.data import zarr_format
 from bigpca.data.checks import MemberError, check_dtype, decoding, is_decode_error, regular_chunks
 from bigpca.data.containers import is_place, is_zarr_array, is_zarr_group
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     import zarr
 
     from bigpca.storage.places import ObjectStore
-    from bigpca.storage.regular_store import ObjectDocuments, RegularStore, Rewritten
+    from bigpca.storage.regular_store import ObjectDocuments, RegularStore
     from bigpca.storage.requests import Got, Request
 
 
@@ -112,8 +112,6 @@ class ChunkFiles:
     digest : str
         Their SHA-256.
     decoder : Decoder
-    small : str
-        Which floats the array holds the bits of, if NumPy does not have them, such as "bfloat16"; else "".
     place : ObjectStore or None
         Where the objects of the array are, in an object store that lists them.
     """
@@ -124,20 +122,19 @@ class ChunkFiles:
     document: Mapping[str, Any]
     digest: str
     decoder: zarr_format.Decoder
-    small: str = ""
     place: ObjectStore | None = None
     known: _Known = field(default_factory=_Known, compare=False)
 
     @classmethod
-    def of(cls, array: zarr.Array[Any], small: str = "", place: ObjectStore | None = None) -> ChunkFiles:
+    def of(cls, array: zarr.Array[Any], place: ObjectStore | None = None) -> ChunkFiles:
         """Describe an open array, without reading it."""
         root = disk_path(array.store)
         directory = None if root is None else os.path.join(root, array.path)
         place = place if place is not None or directory is not None else _place_of(array)
         document = zarr_format.array_document(array)
         decoder, text = zarr_format.Decoder.of(array, document), json.dumps(document, sort_keys=True)
-        digest = hashlib.sha256(text.encode()).hexdigest() + small
-        return cls(array, array.shards or array.chunks, directory, document, digest, decoder, small, place)
+        digest = hashlib.sha256(text.encode()).hexdigest()
+        return cls(array, array.shards or array.chunks, directory, document, digest, decoder, place)
 
     @property
     def cell_bytes(self) -> int:
@@ -239,7 +236,7 @@ class ChunkFiles:
                 return None
         store = _bare(self.array.store)
         found = store.session.all_virtual_chunk_locations() if type(store).__name__ == "IcechunkStore" else []
-        return "icechunk's virtual chunks" if any(split_url(one)[0] != "file" for one in found) else ""
+        return "icechunk's virtual chunks" if found else ""
 
     def listing(self, *, fresh: bool = False) -> dict[str, Found]:
         """Return size and change of all stored objects of the array by key, as they are now or were last listed."""
@@ -354,12 +351,7 @@ async def _of_object(store: Any, key: str) -> Found:
     name = type(store).__name__
     try:
         if name == "IcechunkStore":
-            if store.session.has_uncommitted_changes:
-                return 0, None
-            virtual = {*await store.session.all_virtual_chunk_locations_async()}  # of files that it does not version
-            paths = sorted(path for kind, path in map(split_url, virtual) if kind == "file")
-            files = [(path, *seen_file(path)) for path in paths]
-            return 0, store.session.snapshot_id + (f" {zlib.crc32(repr(files).encode()):08x}" if files else "")
+            return 0, None if store.session.has_uncommitted_changes else store.session.snapshot_id
         if name == "ZipStore":
             return seen_file(str(store.path))
         if name in MEMORY:
@@ -487,7 +479,7 @@ class ZarrReader:
         self.cell_shape: tuple[int, ...] = files.cell_shape
         cells = math.prod(-(-n // size) for n, size in zip(self.shape, self.cell_shape, strict=True))
         self.on_disk = files.directory is not None and cells <= MANY  # whether each is a file, looked at if missing too
-        self.dtype = np.dtype(np.float32) if files.small else check_dtype(files.array.dtype)
+        self.dtype = check_dtype(files.array.dtype)
         small = math.prod(self.cell_shape) * self.dtype.itemsize <= WHOLE_SHARD_BYTES
         self.unit = self.cell_shape if small else self.chunks  # what is decoded at once
 
@@ -580,25 +572,18 @@ class ZarrReader:
             if found.get("node_type", "array") != "array":
                 raise ValueError(f"{self.label} is a Zarr group, not an array. Name the array with member=.")
             with zarr_format.naming_damage(self.label):
-                given = zarr_format.as_integers(found)
-                zarr_format.check_document(given, self.label)
+                zarr_format.check_document(found, self.label)
                 attributes = os.path.join(os.path.dirname(document), ".zattrs")
                 if document.endswith(".zarray") and os.path.lexists(attributes):
-                    given["attributes"] = read_document(attributes)
+                    found["attributes"] = read_document(attributes)
                 path = zarr.storage.StorePath(documents_at(self.store), self.path_in_group)
-                return ChunkFiles.of(zarr.Array.from_dict(path, given), zarr_format.small_float(found))
-        small = list[str]()
-
-        def rewritten(found: dict[str, Any]) -> dict[str, Any]:
-            small.append(zarr_format.small_float(found))
-            return zarr_format.as_integers(found)
-
+                return ChunkFiles.of(zarr.Array.from_dict(path, found))
         with without_credentials(self.store), zarr_format.naming_damage(self.label):
             place = place_at(self.store)
-            home = documents_at(place, rewritten) if place else self.store
+            home = documents_at(place) if place else self.store
             array = zarr.open_array(home, path=self.path_in_group, mode="r")
             zarr_format.check_document(zarr_format.array_document(array), self.label)
-        return ChunkFiles.of(array, max(small, default=""), place and place.at(self.path_in_group))
+        return ChunkFiles.of(array, place and place.at(self.path_in_group))
 
     def __getitem__(self, index: Index) -> Array:
         """Read integers, slices of any step and one list of positions per axis, as Dask requests; see :meth:`read`."""
@@ -648,7 +633,7 @@ class ZarrReader:
             )
         if broken:
             raise CorruptedChunkError(self._describe(files, broken)) from broken[0][1]
-        return widened(out, files.small) if files.small else out
+        return out
 
     def _describe(self, files: ChunkFiles, broken: Sequence[tuple[Opened, Exception]]) -> str:
         (one, error), shape, nbytes = broken[0], files.cell_shape, files.cell_bytes
@@ -767,13 +752,11 @@ def place_at(url: str) -> ObjectStore | None:
     return ObjectStore(url)
 
 
-def documents_at(home: str | ObjectStore, rewritten: Rewritten | None = None) -> RegularStore | ObjectDocuments:
+def documents_at(home: str | ObjectStore) -> RegularStore | ObjectDocuments:
     """Return the Zarr store of a local folder or a place, which reads its metadata."""
     from bigpca.storage.regular_store import ObjectDocuments, RegularStore
 
-    store = RegularStore(home, read_only=True) if isinstance(home, str) else ObjectDocuments(home.whole, read_only=True)
-    store.rewritten = rewritten
-    return store
+    return RegularStore(home, read_only=True) if isinstance(home, str) else ObjectDocuments(home.whole, read_only=True)
 
 
 def is_zarr_directory(path: str) -> bool:
@@ -842,15 +825,11 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
             return ZarrRows.of(ZarrReader(path, member or "", missing_chunks))
     with zarr_format.naming_damage(path) if local else without_credentials(path):
         try:
-            node = None if local and is_array_directory(path) else open_node(path, zarr_format.as_integers)
+            node = None if local and is_array_directory(path) else open_node(path)
         except ValueError as error:
-            small = [kind for kind in BITS if kind in str(error)]
-            if not small:
+            if "bfloat16" not in str(error):
                 raise
-            raise TypeError(
-                f"{public(path)} holds {small[0]}, which Zarr cannot open at a URL. Copy the store to a local folder, "
-                "from which it is read, or store float32."
-            ) from error
+            raise TypeError(f"{public(path)} holds bfloat16, which Zarr cannot open. Store float32.") from error
         if is_zarr_group(node):
             return node_source(node, member, missing_chunks, path)
     if member is not None:
@@ -895,7 +874,7 @@ def is_array_directory(path: str) -> bool:
     return file.endswith(".zarray") or (bool(file) and read_document(file).get("node_type") == "array")
 
 
-def open_node(home: Any, rewritten: Rewritten | None = None) -> zarr.Array[Any] | zarr.Group:
+def open_node(home: Any) -> zarr.Array[Any] | zarr.Group:
     """Open the Zarr array or group at a path or URL, in a store (or at a place in one), or at a place of objects."""
     import zarr  # slow to import, and not needed for labels in a table
 
@@ -906,9 +885,9 @@ def open_node(home: Any, rewritten: Rewritten | None = None) -> zarr.Array[Any] 
     if is_zarr_array(home) or is_zarr_group(home):
         return home
     if isinstance(home, str) and kind_of(home) == "disk":
-        home = documents_at(home, rewritten)
+        home = documents_at(home)
     elif isinstance(home, str) and (place := place_at(home)) is not None:
-        home = documents_at(place, rewritten)
+        home = documents_at(place)
     return zarr.open(home, mode="r")
 
 

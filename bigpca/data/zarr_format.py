@@ -1,7 +1,6 @@
 """Checks of untrusted Zarr metadata: dtype and codecs must be on a list before any chunk is decoded.
 
-How stored chunks are decoded: directly into the result, where their layout is a usual one. bfloat16 and float8, which
-NumPy does not have: read as the integers of their bits, and widened to float32, exactly.
+How stored chunks are decoded: directly into the result, where their layout is a usual one.
 """
 
 from __future__ import annotations
@@ -23,7 +22,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import BITS, widened
 from bigpca.data.checks import check_cells, check_chunk, check_dtype, is_decode_error
 from bigpca.errors import CorruptedChunkError, brief
 from bigpca.storage.files import max_encoded
@@ -61,7 +59,6 @@ STREAMS: dict[str, Callable[..., Any]] = {
     "zstd": lambda file: import_module("pyarrow").CompressedInputStream(file, "zstd"),
 }
 Slices: TypeAlias = tuple[slice, ...]
-BLOSC_CUT = "its Blosc header states more"
 
 
 @contextmanager
@@ -231,7 +228,7 @@ def check_stored_dtype(stored: Any, label: str) -> np.dtype[Any]:
         reason = (
             str(error)
             if "cannot be used" in str(error)
-            else f"dtype {brief(repr(stored))} is not one of NumPy's numbers."
+            else f"dtype {brief(repr(stored))} is not one of NumPy's numbers. Store float32."
         )
         raise TypeError(f"{label}: {reason}") from None
 
@@ -443,7 +440,7 @@ def undone(name: str, options: Mapping[str, Any], data: Any, most: int, into: ND
     if name in ("blosc", "lz4", "zstd"):
         stated = stated_size(name, bytes(data[:HEAD_BYTES]), len(data))
         if stated is None and name == "blosc":
-            raise ValueError(BLOSC_CUT)
+            raise ValueError("its Blosc header states more")
         if stated is not None:
             _check_limit(stated, most)
             target = into if into is not None and into.nbytes == stated else np.empty(stated, np.uint8)
@@ -476,35 +473,3 @@ def stated_size(compressor: str, head: bytes, nbytes: int) -> int | None:
     if compressor == "lz4":
         return int.from_bytes(head[:4], "little")
     return frame_size(head) if compressor == "zstd" else None
-
-
-def small_float(document: Mapping[str, Any]) -> str:
-    """Return which of the floats that NumPy does not have an array of Zarr v2 or v3 holds by its metadata, or ""."""
-    stored = document.get("data_type", document.get("dtype"))
-    return stored if isinstance(stored, str) and stored in BITS else ""
-
-
-def as_integers(document: dict[str, Any]) -> dict[str, Any]:
-    """Return the metadata of an array or group with bfloat16 or float8 declared as integers, and fills as bits."""
-    found = dict(document)
-    if kind := small_float(document):
-        bits = BITS[kind]
-        found |= {"dtype": bits} if document.get("zarr_format") == 2 else {"data_type": np.dtype(bits).name}
-        if document.get("fill_value") is not None:
-            found["fill_value"] = _bits(document["fill_value"], kind)
-    inside = document.get("consolidated_metadata")
-    if isinstance(inside, dict) and isinstance(inside.get("metadata"), dict):
-        members = {name: as_integers(one) for name, one in inside["metadata"].items() if isinstance(one, dict)}
-        found["consolidated_metadata"] = inside | {"metadata": members}
-    return found
-
-
-def _bits(fill: Any, kind: str) -> int:
-    """Return the bits of a fill value: a number, "NaN", "Infinity", "-Infinity", or bits such as "0x7fc0"."""
-    if isinstance(fill, str) and fill.lower().startswith("0x"):
-        return int(fill, 16)
-    value, known = np.float32(fill), widened(np.arange(256 ** np.dtype(BITS[kind]).itemsize, dtype=BITS[kind]), kind)
-    same = np.flatnonzero(np.isnan(known) if np.isnan(value) else known == value)
-    if not len(same):
-        raise ValueError(f"fill_value is {brief(fill)}, which is not a number in {kind}")
-    return int(same[0])

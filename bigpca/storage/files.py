@@ -36,7 +36,7 @@ from urllib.parse import parse_qsl, unquote
 
 import numpy as np
 
-from bigpca.arrays import E5M2, Array
+from bigpca.arrays import Array
 from bigpca.blas import during
 from bigpca.errors import CorruptedChunkError, InputChangedError, OutputExistsError, OutputWriteError, an, brief
 from bigpca.storage.grammar import PUBLISHED, ROOT, declared, sort_keys
@@ -828,8 +828,6 @@ def read_arrays(path: str | os.PathLike[str] | io.BytesIO, limit: int) -> dict[s
 def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     """Read shape, Fortran order and dtype of a ``.npy`` with NumPy's reader, which leaves the file at the first value.
 
-    The dtype of a float that NumPy does not have is that of its bits; its metadata names it.
-
     Raises
     ------
     ValueError
@@ -839,17 +837,8 @@ def read_npy_header(file: Any) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
     if version not in ((1, 0), (2, 0), (3, 0)):
         raise ValueError(f"its version is {version[0]}.{version[1]}; 1.0, 2.0 or 3.0 was expected")
     read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    begins = file.tell()
     try:
-        try:
-            shape, fortran, dtype = read(file)
-        except ValueError as error:
-            if "'<f1'" not in str(error):  # which only ml_dtypes writes, for its float8_e5m2
-                raise
-            size = file.tell() - begins
-            file.seek(begins)
-            shape, fortran, dtype = read(io.BytesIO(file.read(size).replace(b"'<f1'", b"'|u1'", 1)))
-            dtype = np.dtype(dtype, metadata={"float": E5M2})
+        shape, fortran, dtype = read(file)
     except (MemoryError, OSError, EOFError, zipfile.BadZipFile, zlib.error):
         raise
     except Exception as error:

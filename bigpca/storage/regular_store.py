@@ -6,9 +6,7 @@ A local store that reads only regular files, and the metadata of objects.
 from __future__ import annotations
 
 import asyncio
-import json
 import os
-from collections.abc import Callable
 from typing import Any, BinaryIO
 
 from zarr.core.buffer import default_buffer_prototype
@@ -16,35 +14,20 @@ from zarr.storage import LocalStore, ObjectStore
 
 from bigpca.storage.files import DOCUMENTS, MAX_DOCUMENT_BYTES, check_size, open_regular
 
-Rewritten = Callable[[dict[str, Any]], dict[str, Any]]  # a metadata document -> the one that Zarr is given instead
+
+def _given(key: str, found: Any) -> Any:
+    """Return what a store found: metadata of bounded size, or chunks."""
+    if found is None or key.rpartition("/")[2] not in DOCUMENTS:
+        return found
+    # What stands for a root that is being replaced, or the mark of a folder; attributes are lost, not absent.
+    if not len(found) and not key.endswith(".zattrs"):
+        return None
+    check_size(len(found), key, MAX_DOCUMENT_BYTES)
+    return found
 
 
-class _Documents:
-    """What a store reads, with its metadata in the form that Zarr is given; of bounded size."""
-
-    rewritten: Rewritten | None = None
-
-    def _given(self, key: str, found: Any) -> Any:
-        if found is None or key.rpartition("/")[2] not in DOCUMENTS:
-            return found
-        # What stands for a root that is being replaced, or the mark of a folder; attributes are lost, not absent.
-        if not len(found) and not key.endswith(".zattrs"):
-            return None
-        check_size(len(found), key, MAX_DOCUMENT_BYTES)
-        document = None if self.rewritten is None else json.loads(found.to_bytes())
-        if self.rewritten is None or not isinstance(document, dict):
-            return found
-        return type(found).from_bytes(json.dumps(self.rewritten(document)).encode())
-
-
-class RegularStore(_Documents, LocalStore):
-    """A local Zarr store that reads only regular files.
-
-    Attributes
-    ----------
-    rewritten : callable or None
-        A metadata document -> the one that Zarr is given instead.
-    """
+class RegularStore(LocalStore):
+    """A local Zarr store that reads only regular files."""
 
     async def get(self, key: str, prototype: Any = None, byte_range: Any = None) -> Any:
         """Return the bytes of one file, or None."""
@@ -57,17 +40,17 @@ class RegularStore(_Documents, LocalStore):
                 size = os.fstat(file.fileno()).st_size
                 if os.path.basename(key) in DOCUMENTS:
                     check_size(size, self.root / key, MAX_DOCUMENT_BYTES)
-                return self._given(key, _part(file, size, prototype, byte_range))
+                return _given(key, _part(file, size, prototype, byte_range))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 
 
-class ObjectDocuments(_Documents, ObjectStore):  # type: ignore[type-arg]  # not generic in the lowest zarr
+class ObjectDocuments(ObjectStore):  # type: ignore[type-arg]  # not generic in the lowest zarr
     """The objects of an obstore store."""
 
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         """Return the bytes of one object, or None."""
-        return self._given(key, await super().get(key, *arguments, **options))
+        return _given(key, await super().get(key, *arguments, **options))
 
 
 def _range(wanted: Any, size: int) -> tuple[int, int]:

@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 from pandas import DataFrame
 
 import bigpca as bp
-from bigpca.data.checks import MemberError
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import chunks, disk, files
 from bigpca.storage.files import atomic_write_bytes
@@ -197,12 +196,6 @@ BAD: dict[str, tuple[Callable[[Path], None], type[Exception], str]] = {
     "keys of no encoding": (_write((X[:2], ["a", "b\udc80"])), ValueError, r"1 of 2 keys cannot .* UTF-8 \(row 1\)"),
     "columns in another order": (
         _write((DataFrame(X[:, 0]), None), (DataFrame(X[:, 0])[[2, 0, 1]], None)), ValueError, r"columns \[2, 0, 1\]",
-    ),
-    "no such column of keys": (_write((DataFrame(X[:, 0]), "id")), MemberError, "row 0 has no column .id."),
-    "a column of keys beside an array": (_write((X, "id")), TypeError, "is an ndarray, which has no columns"),
-    "columns of vectors and of numbers": (
-        lambda out: bp.FeatureWriter(out).write({"a": X[:, 0], "b": X[:, 0, 0]}, column=["a", "b"]),
-        ValueError, "several columns have one number for each row",
     ),
     "a table": (lambda out: _other(out.with_suffix(".parquet")), ValueError, ".parquet cannot be written here"),
     "a URL": (lambda out: _other(Path("s3://bucket", out.name)), OutputWriteError, "s3://bucket/x.zarr is a URL"),

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import ml_dtypes
 import numpy as np
 import pytest
 import zarr
@@ -271,7 +270,7 @@ def test_a_blosc_chunk_in_a_shard_is_not_read_beyond_its_bytes(tmp_path: Path) -
     shard.write_bytes(stored)
     with pytest.raises(CorruptedChunkError, match=r"c/0/0 cannot be decoded: .* its Blosc header states more"):
         ZarrReader(path)[:]
-    assert verify(path).truncated == ("c/0/0",)
+    assert verify(path).damaged == ("c/0/0",)
 
 
 def test_all_broken_chunks_of_a_read_are_listed(tmp_path: Path) -> None:
@@ -309,7 +308,7 @@ class Explosive:
         return setattr, (Explosive, "went_off", True)
 
 
-@pytest.mark.parametrize("stored", ["<c8", "|S5", "<U3", "<M8[s]", [["a", "<f4"]], "nonsense"])
+@pytest.mark.parametrize("stored", ["<c8", "|S5", "<U3", "<M8[s]", [["a", "<f4"]], "bfloat16"])
 def test_v2_dtypes_that_are_not_real_numbers_are_rejected(stored: Any, tmp_path: Path) -> None:
     path = store(tmp_path, zarr_format=2)
     edit(path, dtype=stored)
@@ -317,53 +316,15 @@ def test_v2_dtypes_that_are_not_real_numbers_are_rejected(stored: Any, tmp_path:
         sources.open(path)
 
 
-@pytest.mark.parametrize("stored", ["complex64", "string", "float8_e8m0fnu", {"name": "struct", "configuration": {}}])
+@pytest.mark.parametrize("stored", ["complex64", "string", "bfloat16", {"name": "struct", "configuration": {}}])
 def test_v3_dtypes_that_are_not_real_numbers_are_rejected(stored: Any, tmp_path: Path) -> None:
     path = store(tmp_path)
     edit(path, data_type=stored)
     with pytest.raises(TypeError, match=r"x.zarr: dtype"):
         sources.open(path)
-
-
-HALVES: dict[str, dict[str, Any]] = {
-    "v2": {"zarr_format": 2, "chunks": (4, 11)},
-    "v3": {"chunks": (4, 11), "compressors": None},
-    "shards": {"shards": (8, 12)},
-    "big-endian": {"serializer": BytesCodec(endian="big")},
-}
-
-
-@pytest.mark.parametrize(
-    ("layout", "name", "fill"),
-    [*((layout, "bfloat16", "0xc020") for layout in HALVES if layout != "v2"), ("v2", "bfloat16", -2.5),
-     ("v3", "float8_e4m3fn", -2.5), ("v2", "float8_e5m2", "0xc1"), ("shards", "float8_e5m2", -2.5)],
-)  # fmt: skip
-def test_floats_that_numpy_does_not_have_are_read_exactly_as_float32(
-    layout: str, name: str, fill: Any, tmp_path: Path
-) -> None:
-    half = X.astype(getattr(ml_dtypes, name))
-    half[0, :5] = [np.nan, np.inf, -0.0, 1e-40, 3e38]
-    bits = half.view(f"u{half.itemsize}")
-    path = store(tmp_path, bits, "g/x.zarr", **HALVES[layout])  # as other libraries write these numbers
-    old = layout == "v2"
-    edit(path, **{"dtype" if old else "data_type": name, "fill_value": fill})
-    reader = ZarrReader(path, missing_chunks="fill")
-    assert reader.dtype == np.float32
-    for index in INDICES:
-        assert np.array_equal(reader[index], half.astype("f4")[index], equal_nan=True)
-    assert verify(path).ok
-    Path(path, "0.0" if old else "c/0/0").unlink()
-    assert reader[0, 0] == -2.5
-    with pytest.raises(MissingChunksError):
-        ZarrReader(path)[0]
-    zarr.create_group(tmp_path / "g", zarr_format=2 if old else 3)
-    assert sources.open(tmp_path / "g").dtype == np.float32
-    edit(path, fill_value=0.1)
-    with pytest.raises(CorruptedChunkError, match=f"fill_value is 0.1, which is not a number in {name}"):
-        ZarrReader(path)
-    edit(path, fill_value=fill)
-    with pytest.raises(TypeError, match=rf"holds {name}, which Zarr cannot open at a URL. Copy"):
-        sources.open(f"file://{path}")
+    if stored == "bfloat16":
+        with pytest.raises(TypeError, match=r"x.zarr holds bfloat16, which Zarr cannot open. Store float32"):
+            sources.open(f"file://{path}")
 
 
 def test_what_is_not_an_array_is_rejected_in_words(tmp_path: Path) -> None:

@@ -194,13 +194,9 @@ def test_lazy_results_of_rows_that_were_replaced_since_they_were_opened_are_erro
         np.testing.assert_array_equal(bp.open(store.opened()), NEW)
 
 
-@pytest.mark.parametrize("scheme", ["file", "s3"])
-def test_files_of_virtual_chunks_are_stamped_or_said_to_go_unnoticed(scheme: str, tmp_path: Path) -> None:
-    place, config = tmp_path / "rows.bin", icechunk.RepositoryConfig.default()
-    OLD.tofile(place)
-    url = f"file://{tmp_path}/" if scheme == "file" else "s3://elsewhere/"
-    held = icechunk.local_filesystem_store(str(tmp_path)) if scheme == "file" else icechunk.s3_store(region="x")
-    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(url, held))
+def test_changes_of_files_of_virtual_chunks_are_said_to_go_unnoticed() -> None:
+    url, config = "s3://elsewhere/", icechunk.RepositoryConfig.default()
+    config.set_virtual_chunk_container(icechunk.VirtualChunkContainer(url, icechunk.s3_store(region="x")))
     allowed = icechunk.containers_credentials({url: None})
     repo = icechunk.Repository.create(
         icechunk.in_memory_storage(), config=config, authorize_virtual_chunk_access=allowed
@@ -212,13 +208,8 @@ def test_files_of_virtual_chunks_are_stamped_or_said_to_go_unnoticed(scheme: str
         session.store.set_virtual_ref(f"c/{i}/0", f"{url}rows.bin", offset=i * size, length=size)
     session.commit("rows")
     rows = zarr.open_array(repo.readonly_session("main").store, mode="r")
-    if scheme == "s3":
-        for X in (rows, bp.data.lagged(rows, range(2))):  # also where rows are made of others
-            assert "changes of the files behind icechunk's virtual chunks go unnoticed" in str(bp.PCA(2).plan(X))
-        return
-    np.testing.assert_allclose(fit(rows).mean_, OLD.mean(0), atol=1e-6)
-    with pytest.raises(ValueError, match="the input changed while it was read"):
-        fit(rows, progress=once(GroupEvent, lambda: NEW.tofile(place)))
+    for X in (rows, bp.data.lagged(rows, range(2))):  # also where rows are made of others
+        assert "changes of the files behind icechunk's virtual chunks go unnoticed" in str(bp.PCA(2).plan(X))
 
 
 @pytest.mark.parametrize("event", [PassEvent, GroupEvent])

@@ -907,7 +907,7 @@ def test_all_commands_take_urls(place: ObjectStore, rows: Path, tmp_path: Path) 
     assert words(run_command("verify", scores).output).count("all chunks exist and decode") == 1
     damaged = ObjectStore(scores)
     damaged.put("c/0/0", damaged.get("c/0/0").data[:-3])
-    assert "truncated 1: c/0/0" in words(run_command("verify", scores).output)
+    assert "damaged 1: c/0/0" in words(run_command("verify", scores).output)
 
 
 def test_doctor_lists_unfinished_outputs_and_deletes_them_on_request(

@@ -63,12 +63,12 @@ def test_a_chunk_file_larger_than_its_chunk_can_be_is_not_read(name: str, tmp_pa
         ):
             bp.open(path).compute()
         report = bp.data.verify(path)
-    assert len(report.corrupted) == 1
+    assert len(report.damaged) == 1
     labels = tmp_path / "labels.zarr"
     bp.ingest(X, labels, chunk_rows=10)
     grow(labels / "c" / "1" / "0")
     with little_memory():
-        assert bp.data.verify(labels).corrupted == ("c/1/0",)  # of a manifest too
+        assert bp.data.verify(labels).damaged == ("c/1/0",)  # of a manifest too
         with pytest.raises(CorruptedChunkError):
             read_label_file(str(labels))
 
