@@ -127,5 +127,6 @@ def test_a_store_that_is_replaced_as_it_is_verified_is_verified_once_more(
         return judged(self, cell)
 
     judged = verification._Walk._judge
+    monkeypatch.setattr(verification, "THREADS", 1)  # so that no other thread looks at what comes later
     monkeypatch.setattr(verification._Walk, "_judge", replaced)
     assert (verify(path).missing, len(looked)) == (("c/4/0",), 10)  # of the new one, which lacks a chunk

@@ -379,7 +379,7 @@ def variants_of(rows: Rows) -> Names:
     origin = rows.origin
     lazily = origin.stored is None and origin.arrays is not None and origin.names is not None
     stored = [source_of(base) for base in taken_from(rows.X).bases] if lazily else [origin.stored]
-    return origin.names if all(one is not None and one.format == "bed" for one in stored) else None
+    return origin.names if all(one is not None and one.format in ("bed", "pgen") for one in stored) else None
 
 
 def scores_of(counts: GeneMap, rows: Rows, known: NDArray[np.object_], name: str) -> Rows:
