@@ -126,7 +126,7 @@ def test_shards_are_joined_in_natural_order_and_chunks_never_cross_them(tmp_path
 
 
 def test_dask_chunks_are_whole_native_chunks_up_to_the_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sources, "DASK_CHUNK_BYTES", 11 * D * 4)
+    monkeypatch.setattr("bigpca.data.dask_arrays.DASK_CHUNK_BYTES", 11 * D * 4)
     assert sources.open(save_zarr(tmp_path, matrix("f4"))).chunks == ((10, 10, 10, 7), (D,))
 
 
