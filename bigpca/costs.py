@@ -23,6 +23,8 @@ class BlockForm:
         Values that a mean sparse row stores; None for dense rows.
     itemsize : int
         Bytes of a number.
+    factors : bool
+        Whether the product of two thin factors is added to CSR.
     sparse : bool
         Whether rows are CSR.
     values : float
@@ -33,6 +35,7 @@ class BlockForm:
     rows: int = 1
     stored: float | None = None
     itemsize: int = 8
+    factors: bool = False
     sparse: bool = field(init=False)
     values: float = field(init=False)
 
@@ -43,20 +46,22 @@ class BlockForm:
     def strips(self) -> Self:
         """Return the form of the dense strips into which sparse rows are cut."""
         most = max(1, STRIP_BYTES // max(1, self.columns * self.itemsize))
-        return replace(self, rows=min(self.rows, most), stored=None)
+        return replace(self, rows=min(self.rows, most), stored=None, factors=False)
 
     def taken(self, whole: bool) -> tuple[int, Self]:
         """Return the memory and the form of what takes sparse rows as they are (``whole``), or as dense strips."""
         return (0, self) if whole or self.stored is None else (STRIP_BYTES, self.strips())
 
-    def mapped(self, width: int, count: int, kept: bool) -> tuple[Self, tuple[int, int]]:
-        """Return the form of ``count`` rows after a map, which leaves sparse rows sparse if they are ``kept`` so, and
-        the columns and bytes of a value that it costs.
+    def mapped(self, width: int, count: int, kept: bool, factors: bool) -> tuple[Self, tuple[int, int]]:
+        """Return the form of ``count`` rows after a map, which leaves sparse rows sparse if they are ``kept`` so, or in
+        float64 plus ``factors``; and the columns and bytes of a value that it costs.
         """
-        if self.stored is None or not kept:
-            return replace(self, columns=width, rows=count, stored=None), (self.columns, self.itemsize)
+        if self.stored is None or not (kept or factors):
+            after = replace(self, columns=width, rows=count, stored=None, factors=False)
+            return after, (self.columns, self.itemsize)
         stored = self.values * width / max(1, self.columns)
-        after = replace(self, columns=width, rows=count, stored=stored)
+        after = replace(self, columns=width, rows=count, stored=stored, factors=factors)
+        after = replace(after, itemsize=8) if factors else after
         return after, (math.ceil(self.values), self.value_bytes)
 
     @property

@@ -24,9 +24,10 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
+from scipy.linalg.blas import dsyr2k
 from scipy.sparse import csr_array, csr_matrix
 
-from bigpca.arrays import Array, Integers, Vector
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector
 from bigpca.costs import STRIP_BYTES, BlockForm, Work
 from bigpca.forms import DENSE, DenseForm, magnitude
 
@@ -92,6 +93,13 @@ def row_squares(rows: csr_array) -> Vector:
     squares = np.zeros(rows.shape[0])
     compiled(_row_squares)(*_parts(rows)[::2], squares)
     return squares
+
+
+def residuals_above_zero(rows: csr_array, totals: Vector, shares: Vector, theta: float, clip: float) -> csr_array:
+    """Return the Pearson residuals of counts, at most ``clip``, less those of zeros; what is not finite stays so."""
+    values = np.empty(rows.nnz)
+    compiled(_residuals_above_zero)(*_parts(rows), totals, shares, theta, clip, values)
+    return csr_array((values, rows.indices, rows.indptr), rows.shape)
 
 
 def product_flops(rows: BlockForm, columns: float) -> float:
@@ -299,6 +307,18 @@ def _add_column_sums(ptr: Any, indices: Any, values: Any, weights: Any, total: A
         total[c] += lost[c]
 
 
+def _residuals_above_zero(
+    ptr: Any, indices: Any, values: Any, totals: Any, shares: Any, theta: float, clip: float, out: Any
+) -> None:
+    for t in range(len(totals)):
+        for s in range(ptr[t], ptr[t + 1]):
+            value, expected = np.float64(values[s]), totals[t] * shares[indices[s]]
+            out[s] = 0 if np.isfinite(value) else value
+            if expected > 0 and np.isfinite(value):
+                precision = 1 / np.sqrt(expected * (1 + expected / theta))
+                out[s] = min(value * precision, clip + expected * precision)
+
+
 def _row_squares(ptr: Any, values: Any, squares: Any) -> None:
     for t in range(len(ptr) - 1):
         for s in range(ptr[t], ptr[t + 1]):
@@ -432,20 +452,6 @@ def _less(rows: csr_array, values: Vector, columns: Integers) -> csr_array:
     return csr_array(rows.astype(np.float64) - shift)
 
 
-def note_constants(rows: csr_array, values: Vector, counts: Integers) -> None:
-    """Follow which columns are constant, in place.
-
-    Parameters
-    ----------
-    rows : csr_array of shape (b, d)
-    values : ndarray of shape (d,)
-        The stored value of each column; NaN where two differ.
-    counts : ndarray of shape (d,)
-        How many values are stored in each column. In a constant column other than zero, as many as there are rows.
-    """
-    compiled(_constants)(rows.indices, rows.data, values, counts)
-
-
 def _gram(ptr: Any, indices: Any, values: Any, weights: Any, out: Any) -> None:
     n, d, stored = len(ptr) - 1, len(out), len(values)
     starts = np.zeros(d + 1, np.int64)  # of the columns, among the values in order of columns
@@ -540,7 +546,7 @@ class CsrForm(DenseForm):
         return multiply(V, Q)
 
     def projected(self, V: csr_array, mean: Array, axes: Array, strip: int) -> Array:
-        scores: Array = multiply(V.astype(np.float64, copy=False), axes) - axes.T @ mean  # which keeps the zeros
+        scores: Array = self.multiply(V.astype(np.float64, copy=False), axes) - axes.T @ mean  # which keeps the zeros
         return scores
 
     def projected_dtype(self, dtype: Any) -> Any:
@@ -622,7 +628,7 @@ class CsrForm(DenseForm):
             return
         step = max(1, STRIP_BYTES // max(1, rows.shape[1] * rows.dtype.itemsize))
         for i in range(0, max(1, rows.shape[0]), step):
-            yield rows[i : i + step].toarray(), i
+            yield self.dense(rows[i : i + step]), i
 
     def gram(self, rows: csr_array) -> SparseGram | None:
         d = int(rows.shape[1])
@@ -630,13 +636,125 @@ class CsrForm(DenseForm):
 
     def add_left(self, product: Array, V: Array, values: csr_array, block: Any) -> Array:
         total = np.zeros(product.shape[::-1])  # in float64, because these rows are about zero
-        add_product(values.astype(np.float64, copy=False), V, total)
+        self.add_product(values.astype(np.float64, copy=False), V, total)
         product += total.T
         return product
 
+    def note_constants(self, rows: csr_array, values: Vector, counts: Integers) -> None:
+        compiled(_constants)(rows.indices, rows.data, values, counts)
+
 
 SPARSE = CsrForm()
-FORMS: dict[type, DenseForm] = {csr_array: SPARSE, csr_matrix: SPARSE}
+
+
+@dataclass(frozen=True)
+class FactoredRows:
+    """Rows ``stored + left right`` whose zeros have values too: functions of a number of their row and one of their
+    column, which a product of two thin factors approximates.
+
+    Attributes
+    ----------
+    stored : csr_array of shape (b, d), float64
+    left : ndarray of shape (b, q)
+    right : ndarray of shape (q, d)
+    single : dtype
+        Of dense rows made of them.
+    """
+
+    stored: csr_array
+    left: Array
+    right: Array
+    single: DType
+    dtype: ClassVar[DType] = np.dtype(np.float64)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """(b, d)."""
+        b, d = self.stored.shape
+        return b, d
+
+    def __getitem__(self, rows: Any) -> FactoredRows:
+        """Return some of the rows."""
+        return replace(self, stored=self.stored[rows], left=self.left[rows])
+
+    def astype(self, dtype: DTypeLike, copy: bool = True) -> FactoredRows:
+        """Return the rows: they are always multiplied in float64, because their two parts may cancel."""
+        return self
+
+
+class FactoredForm(CsrForm):
+    """Sparse rows plus a thin product: sums and products are those of both parts."""
+
+    factors: ClassVar[bool] = True
+
+    def stored(self, rows: FactoredRows) -> Array:
+        return super().stored(rows.stored)
+
+    def dense(self, rows: FactoredRows) -> Array:
+        values = rows.left @ rows.right
+        values += rows.stored
+        return values.astype(rows.single, copy=False)
+
+    def whole(self, rows: FactoredRows) -> Array:
+        return self.dense(rows)
+
+    def places(self, rows: FactoredRows, chosen: NDArray[np.bool_]) -> tuple[Integers, Integers]:
+        return super().places(rows.stored, chosen)
+
+    def linear(self, rows: FactoredRows, f: Callable[[Any], Array]) -> Array:
+        product = f(rows.stored)
+        product += rows.left @ f(rows.right)
+        return product
+
+    def multiply(self, V: FactoredRows, Q: Array, out: Any = None) -> Array:
+        return self.linear(V, lambda part: form_of(part).multiply(part, Q))
+
+    def add_product(self, V: FactoredRows, Z: Array, out: Array | None = None) -> Array:
+        out = super().add_product(V.stored, Z, out)
+        out += V.right.T @ (V.left.T @ Z)
+        return out
+
+    def column_sums(
+        self, values: FactoredRows, total: Vector | None = None, weights: Vector | None = None, dtype: Any = None
+    ) -> Vector:
+        total = super().column_sums(values.stored, total, weights)
+        total += (values.left.sum(axis=0) if weights is None else weights @ values.left) @ values.right
+        return total
+
+    def column_squares(self, values: FactoredRows, weights: Vector | None = None, scale: Any = None) -> Vector:
+        total = super().column_squares(values.stored, weights)
+        total += 2 * np.einsum("jq,qj->j", self.crossed(values, weights), values.right)
+        return np.maximum(total, 0)
+
+    def crossed(self, rows: FactoredRows, weights: Vector | None) -> Matrix:
+        """Return M (d, q) with ``X'X = S'S + M right + right'M'`` for the stored values S, weighted."""
+        left = rows.left if weights is None else rows.left * weights[:, None]
+        M: Matrix = super().add_product(rows.stored, left)
+        M += rows.right.T @ (rows.left.T @ left / 2)
+        return M
+
+    def note_constants(self, rows: FactoredRows, values: Vector, counts: Integers) -> None:
+        values[:], counts[:] = np.nan, 1  # no column is known to be constant
+
+    def gram(self, rows: FactoredRows) -> FactoredGram | None:
+        d = int(rows.shape[1])
+        return None if prefers_strips(rows.stored) else FactoredGram(np.zeros(d), np.zeros((d, d)), np.zeros(d))
+
+
+class FactoredGram(SparseGram):
+    """Sums of products of sparse rows plus a thin product."""
+
+    def add(self, rows: FactoredRows, weights: Vector | None) -> None:
+        """Add the rows of a block."""
+        super().add(rows.stored, weights)
+        thin = replace(rows, stored=csr_array(rows.shape))
+        FACTORED.column_sums(thin, self.sums, weights)
+        crossed, right = FACTORED.crossed(rows, weights).T, np.asfortranarray(rows.right)
+        dsyr2k(1.0, crossed, right, beta=1.0, c=self.product.T, trans=True, lower=True, overwrite_c=True)
+
+
+FACTORED = FactoredForm()
+FORMS: dict[type, DenseForm] = {csr_array: SPARSE, csr_matrix: SPARSE, FactoredRows: FACTORED}
 
 
 def form_of(rows: Any) -> DenseForm:

@@ -37,11 +37,14 @@ class DenseForm:
     shifts : bool
         Whether a shift is subtracted from rows before they are multiplied, in the memory in which they were read if it
         is the task's; it would make sparse ones dense. Such rows are multiplied by BLAS, in strips of several threads.
+    factors : bool
+        Whether they are sparse rows plus a thin product: states and maps that take sparse rows may not take them.
     once : str
         How to write the rows of a graph to a store.
     """
 
     shifts: ClassVar[bool] = True
+    factors: ClassVar[bool] = False
     once: ClassVar[str] = "Write the array once with bp.ingest(X, out) and open that."
 
     def meta(self, dtype: DType) -> Any:
@@ -63,6 +66,10 @@ class DenseForm:
     def dense(self, rows: Any) -> Array:
         """Return rows as an array of NumPy."""
         return np.asarray(rows)
+
+    def whole(self, rows: Any) -> Any:
+        """Return rows for what takes dense or sparse ones alone."""
+        return rows
 
     def content(self, rows: Any, first: int) -> Any:
         """Return the bytes of rows from that number on, which do not depend on how batches are cut."""
@@ -97,6 +104,10 @@ class DenseForm:
     def multiply(self, V: Any, Q: Array, out: Array | None = None) -> Array:
         """Return ``V Q`` in the dtype of V, in ``out`` if that is given and V is dense."""
         return np.matmul(V, Q.astype(V.dtype, copy=False), out=out)
+
+    def linear(self, rows: Any, f: Callable[[Any], Array]) -> Array:
+        """Return a linear function of rows."""
+        return f(rows)
 
     def projected(self, V: Any, mean: Array, axes: Array, strip: int) -> Array:
         """Return ``(V - mean) axes`` (b, k) in the precision of the axes (d, k), for so many rows at a time."""
@@ -262,6 +273,17 @@ class DenseForm:
     def gram(self, rows: Any) -> Any:
         """Return sums for ``X'X`` of rows in this form; None for those that are multiplied as dense strips."""
         return None
+
+    def note_constants(self, rows: Any, values: Vector, counts: Integers) -> None:
+        """Follow which columns of sparse rows (b, d) are constant, in place.
+
+        Parameters
+        ----------
+        values : ndarray of shape (d,)
+            The stored value of each column; NaN where two differ.
+        counts : ndarray of shape (d,)
+            How many values are stored in each column. In a constant column other than zero, as many as rows.
+        """
 
     def add_left(self, product: Array, V: Array, values: Any, block: Any) -> Array:
         """Return a product with ``V' values`` of some rows of a block."""

@@ -343,7 +343,7 @@ class Thin:
 
     def multiply(self, V: Values) -> Array:
         """Return ``V W`` (b, l)."""
-        return blas.by_rows(self.factor.multiply, V)
+        return blas.by_rows(lambda rows: form_of(rows).linear(rows, self.factor.multiply), V)
 
     def add(self, total: Matrix, V: Values, Z: Array) -> Matrix:
         """Add ``V'Z`` (d, l) to the open sum; return the one in float64."""

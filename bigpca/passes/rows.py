@@ -795,7 +795,8 @@ class Prices:
 
     def held_row_bytes(self, dtype: DType) -> float:
         """Bytes of a mapped row in a dtype; of sparse rows, on average."""
-        if not self.rows.steps or self.block()[0].sparse:
+        form, _ = self.block()
+        if not self.rows.steps or (form.sparse and not form.factors):
             return self.row_bytes(dtype)
         return self.rows.n_columns * dtype.itemsize
 

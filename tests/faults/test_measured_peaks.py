@@ -207,7 +207,7 @@ for dtype in ("f4", "f8"):  # compiled once, and not in each process
     csr.add_column_sums(rows, numpy.zeros(4))
     csr.row_squares(rows)
     csr.add_gram(rows, None, numpy.zeros((4, 4)), numpy.zeros(4), numpy.zeros(4))
-    csr.note_constants(rows, numpy.zeros(4), numpy.zeros(4, int))
+    csr.SPARSE.note_constants(rows, numpy.zeros(4), numpy.zeros(4, int))
 
 plans, running = [], life.running  # those of added rows have no public plan
 

@@ -235,6 +235,8 @@ class Projection(LinearRowMap):
             settled[empty] = np.nan
         return settled
 
+    takes_factors: ClassVar[bool] = True
+
     @property
     def takes_csr(self) -> bool:
         """Unless rows may be incomplete, whose values are examined one by one."""

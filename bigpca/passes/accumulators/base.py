@@ -116,8 +116,9 @@ class Accumulator(ABC):
         Whether ``update`` uses the largest magnitude in its block.
     gaps : tuple of str
         Fields in which NaN stands for what there is not.
-    accepts : frozenset of {"dense", "csr", "weights", "nan"}
-        The blocks that ``update`` can use. Sparse rows are made dense in strips for states that do not accept "csr";
+    accepts : frozenset of {"dense", "csr", "factors", "weights", "nan"}
+        The blocks that ``update`` can use. Sparse rows are made dense in strips for states that do not accept "csr", or
+        "factors" if the product of two thin factors is added to them;
         weighted rows are rejected before the read if a state does not accept "weights". NaN stay in blocks if all
         states of a read accept "nan".
     """
@@ -451,7 +452,7 @@ def broadcast(value: T | None) -> T:
 
 def cost_of(state: Accumulator, rows: BlockForm) -> Work:
     """Return what :func:`update_all` takes to update a state: sparse rows are made dense for those that require it."""
-    strips, rows = rows.taken("csr" in state.accepts)
+    strips, rows = rows.taken(("factors" if rows.factors else "csr") in state.accepts)
     return Work(strips) + state.cost(rows)
 
 
@@ -465,7 +466,7 @@ def update_all(states: Iterable[Accumulator], block: Block, strip_shift: Vector 
     """
     dense = []
     for state in states:
-        if "csr" in state.accepts:
+        if ("factors" if block.form.factors else "csr") in state.accepts:
             state.update(block)
         else:
             dense.append(state)

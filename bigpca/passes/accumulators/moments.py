@@ -139,7 +139,7 @@ class Moments(CentredRows):
     """
 
     tag: ClassVar[str] = "Moments"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "factors", "weights"})
     lives_there: ClassVar[bool] = True
 
     packed: Vector = kept("n_features", square=True)

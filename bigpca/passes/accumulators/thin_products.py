@@ -200,7 +200,7 @@ class FusedProduct(Weighted, Accumulator):
     shared_field: ClassVar[str | None] = "factor"
     needs_largest: ClassVar[bool] = True
     gaps: ClassVar[tuple[str, ...]] = ("constants",)
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "factors", "weights"})
     lives_there: ClassVar[bool] = True
 
     n_features: int
@@ -251,7 +251,7 @@ class FusedProduct(Weighted, Accumulator):
                 projected = factor.multiply(centre[None, :])[0]
                 self._centre = SparseCentre(projected, self.constants, np.zeros(len(self.constants), np.int64))
             if self.squared:
-                csr.note_constants(values, self._centre.constants, self._centre.counts)
+                block.form.note_constants(values, self._centre.constants, self._centre.counts)
             Z -= self._centre.projected.astype(Z.dtype)
         dtype = values.dtype
         if block.weights is not None:
@@ -448,7 +448,7 @@ class LeftProduct(Accumulator):
 
     tag: ClassVar[str] = "LeftProduct"
     by_row: ClassVar[str | None] = "V"
-    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "weights"})
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "factors", "weights"})
     lives_there: ClassVar[bool] = True
 
     n_features: int

@@ -16,10 +16,12 @@ from itertools import chain
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebvander
+from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
 from bigpca.costs import BlockForm, Work
-from bigpca.csr import form_of
+from bigpca.csr import FactoredRows, form_of, residuals_above_zero
 from bigpca.data.sparse import row_range, scaled_rows, stacked
 from bigpca.devices import Namespace
 from bigpca.errors import check_choice, real_number
@@ -29,6 +31,11 @@ from bigpca.passes.reading.blocks import Block
 from bigpca.storage.files import content_digest
 
 SHOWN_ROWS = 5  # in messages
+USUAL_FACTORS = 24  # columns of a thin factor of residuals, in costs: for sums of rows up to a factor of 100 apart
+# Of the residuals of zeros, relative to the largest.
+EXPANSION_ERROR = 1e-12
+# Residuals are the difference of parts up to 1 + theta times as large in their squares: that many digits are lost.
+MOST_THETA = 1e4
 
 
 class RowMap(ABC):
@@ -66,6 +73,17 @@ class RowMap(ABC):
     @property
     def keeps_csr(self) -> bool:
         """Whether the result for CSR is CSR too; in costs, with as many stored values per column."""
+        return False
+
+    takes_factors: ClassVar[bool] = False  # as it takes CSR, CSR plus the product of two thin factors
+
+    def takes(self, factors: bool) -> bool:
+        """Whether sparse rows, or those with ``factors``, are mapped as they are."""
+        return self.takes_factors if factors else self.takes_csr
+
+    @property
+    def makes_factors(self) -> bool:
+        """Whether the result for CSR has factors; its dtype is then float64."""
         return False
 
     def output_dtype(self, dtype: DType) -> DType:
@@ -163,10 +181,11 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
     """
     held, flops = 0, 0.0
     for step in steps:
-        strips, rows = rows.taken(step.f.takes_csr)
+        strips, rows = rows.taken(step.f.takes(rows.factors))
         flops += step.flops_per_row * rows.values / max(1, rows.columns)
         count = min(rows.rows, step.tile_rows or rows.rows)
-        after, (columns, itemsize) = rows.mapped(step.width, count, step.f.keeps_csr)
+        after, (columns, itemsize) = rows.mapped(step.width, count, step.f.keeps_csr, step.f.makes_factors)
+        held += 4 * 8 * USUAL_FACTORS * (count + step.width) if after.factors else 0
         held += strips + sum(step.f.bytes_for(columns, count, itemsize))
         rows = after  # in tiles, as map_tiles yields them
     return Work(held, flops), rows
@@ -183,7 +202,8 @@ def _mapped(
         yield rows, numbers
         return
     f, count = maps[0], len(numbers)
-    for part, first in form_of(rows).parts(rows, f.takes_csr):
+    form = form_of(rows)
+    for part, first in form.parts(rows, f.takes(form.factors)):
         own = numbers[first : first + part.shape[0]]
         at = where if len(own) == count else _strip_of(where, first, first + len(own))
         if isinstance(f, NumberedMap):
@@ -217,7 +237,7 @@ def row_of(where: str, row: int) -> str:
 
 def _mapped_whole(maps: Sequence[RowMap], rows: Values, numbers: Integers, where: str) -> Values:
     """Return the mapped rows in one array."""
-    return stacked([part for part, _ in _mapped(maps, rows, numbers, where)])
+    return stacked([form_of(part).whole(part) for part, _ in _mapped(maps, rows, numbers, where)])
 
 
 def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterator[tuple[Values, Integers]]:
@@ -239,7 +259,7 @@ def map_stored(steps: tuple[MapStep, ...], rows: Values, numbers: Integers, wher
 
 def map_rows(steps: tuple[MapStep, ...], complete: Block, where: str) -> Values:
     """Return the mapped rows of a block about zero."""
-    return stacked([rows for rows, _ in map_tiles(steps, complete, where)])
+    return stacked([form_of(rows).whole(rows) for rows, _ in map_tiles(steps, complete, where)])
 
 
 def map_run(steps: tuple[MapStep, ...], rows: Values, first: int, where: str) -> Values:
@@ -556,6 +576,10 @@ class Learning(RowPreprocessor):
     def takes_csr(self) -> bool:
         return self.found.takes_csr
 
+    @property
+    def makes_factors(self) -> bool:
+        return self.found.makes_factors
+
     def output_dtype(self, dtype: DType) -> DType:
         return self.found.output_dtype(dtype)
 
@@ -710,7 +734,7 @@ class NormalizeTotal(RowPreprocessor):
     # Yes: zeros stay zeros.
     takes_csr: ClassVar[bool] = True
     found_by_fit: ClassVar[tuple[str, ...]] = ("target",)
-    takes: ClassVar[str] = "NormalizeTotal() takes counts"
+    taken_rows: ClassVar[str] = "NormalizeTotal() takes counts"
 
     target: float | None = None
 
@@ -722,7 +746,7 @@ class NormalizeTotal(RowPreprocessor):
         """Return the divided rows."""
         self.check_known()
         target, values = float(self.target or 0), rows.astype(working_dtype(rows.dtype), copy=False)
-        _reject_below(values, 0, numbers, where, self.takes)
+        _reject_below(values, 0, numbers, where, self.taken_rows)
         totals = form_of(values).along_rows(values, np.add, np.float64)
         with np.errstate(over="ignore"):
             factors = target / np.where((totals == 0) | ~np.isfinite(totals), target, totals)
@@ -741,7 +765,7 @@ class NormalizeTotal(RowPreprocessor):
 class Profile(NormalizeTotal):
     """Divides each row of amounts by its sum, in a correspondence analysis."""
 
-    takes: ClassVar[str] = "CorrespondenceAnalysis() takes counts, or other amounts of at least 0"
+    taken_rows: ClassVar[str] = "CorrespondenceAnalysis() takes counts, or other amounts of at least 0"
 
 
 @dataclass(frozen=True)
@@ -890,7 +914,9 @@ class PearsonResiduals(RowPreprocessor):
     -----
     Lause, Berens & Kobak (2021), "Analytic Pearson residuals for normalization of single-cell RNA-seq UMI data", as
     ``scanpy.experimental.pp.normalize_pearson_residuals``. Residuals of columns without counts in the fit, and of rows
-    of zeros, are 0. Zeros of a row get residuals too, so sparse rows become dense, some at a time.
+    of zeros, are 0. Zeros of a row get residuals too: those of sparse rows are products of two thin factors, to 1e-10
+    of the largest. Where ``clip^2`` is less than ``theta``, so that they may be clipped, or ``theta`` is over 1e4,
+    sparse rows become dense, some at a time.
 
     Examples
     --------
@@ -911,21 +937,64 @@ class PearsonResiduals(RowPreprocessor):
         if self.shares is not None:
             object.__setattr__(self, "shares", tuple(map(float, self.shares)))
 
+    @property
+    def takes_csr(self) -> bool:
+        """Unless the residuals of zeros, at most ``sqrt(theta)``, may be clipped, or lose digits."""
+        return self.theta <= min(MOST_THETA, (self.clip or np.inf) ** 2)
+
+    @property
+    def keeps_csr(self) -> bool:
+        """No: zeros have residuals."""
+        return False
+
+    @property
+    def makes_factors(self) -> bool:
+        """As :attr:`takes_csr`."""
+        return self.takes_csr
+
+    def apply(self, rows: Values, where: str) -> Array:
+        """Return the residuals of all values."""
+        found = super().apply(rows, where)
+        return form_of(found).dense(found)
+
     def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
-        """Return the residuals."""
+        """Return the residuals; of sparse rows, those of stored values, and factors of those of zeros."""
         self.check_known()
         if rows.shape[1] != len(self.shares or ()):
             raise ValueError(
                 f"PearsonResiduals has {len(self.shares or ())} shares, but {where} has {rows.shape[1]} columns."
             )
-        values = form_of(rows).dense(rows).astype(working_dtype(rows.dtype), copy=False)
+        given = rows if self.takes_csr else form_of(rows).dense(rows)
+        form, values = form_of(given), given.astype(working_dtype(rows.dtype), copy=False)
         _reject_below(values, 0, numbers, where, "PearsonResiduals() takes counts")
-        totals = values.sum(axis=1, dtype=np.float64)
+        totals = form.along_rows(values, np.add, np.float64)
         totals[~np.isfinite(totals)] = 0  # of rows that are rejected or left out
+        if not form.shifts:
+            return self._factored(values, totals)
         expected = np.multiply.outer(totals, np.array(self.shares)).astype(values.dtype)
         found = self.of(values, expected)
         np.copyto(found, values, where=~np.isfinite(values))
         return found
+
+    def _factored(self, rows: csr_array, totals: Vector) -> FactoredRows:
+        """Return residuals whose zeros are expanded in Chebyshev polynomials of the logarithm of the row's sum.
+
+        ``-mu / sqrt(mu + mu^2 / theta)`` with ``mu = exp(s) share`` has its nearest singularities at ``Im s = pi``,
+        whatever shares and theta are, so the number of terms depends on the range of s alone.
+        """
+        shares, known = np.array(self.shares), totals > 0
+        s = np.log(totals, out=np.zeros(len(totals)), where=known)
+        ends = (s[known].min(), s[known].max()) if known.any() else (0.0, 0.0)
+        middle, half = sum(ends) / 2, max((ends[1] - ends[0]) / 2, 1e-9)
+        q = int(np.ceil(np.log(EXPANSION_ERROR) / -np.log((np.pi + np.hypot(np.pi, half)) / half)))
+        nodes = np.cos(np.pi * (np.arange(q) + 0.5) / q)
+        expected = np.multiply.outer(np.exp(middle + half * nodes), shares)
+        weights = chebvander(nodes, q - 1).T * (2 / q)
+        weights[0] /= 2
+        right = weights @ -np.sqrt(expected / (1 + expected / self.theta))
+        left = chebvander(np.where(known, (s - middle) / half, 0), q - 1) * known[:, None]
+        stored = residuals_above_zero(rows, totals, shares, self.theta, self.clip or np.inf)
+        return FactoredRows(stored, left, right, rows.dtype)
 
     def with_sums(self, sums: Vector, n: float) -> PearsonResiduals:
         """Return the map for n rows with column sums in proportion to these."""

@@ -323,6 +323,36 @@ def test_pearson_residuals_take_one_more_read_and_score_new_rows_the_next_day(fo
         model.fit(0 * COUNTS)
 
 
+RESIDUALS = {
+    "covariance": lambda f, **of: bp.PCA(3, solver="covariance", preprocess=f, **of),
+    "krylov": lambda f, **of: bp.PCA(3, solver="krylov", preprocess=f, tol=1e-9, max_passes=30, **of),
+    "dot": lambda f, **of: bp.PCA(3, solver="dot", preprocess=f, **of),
+    "scaled": lambda f, **of: bp.PCA(3, solver="krylov", scale=True, preprocess=f, tol=1e-9, max_passes=30, **of),
+    "sketched": lambda f, **of: bp.ApproximatePCA(3, preprocess=f),
+    "then another map": lambda f, **of: bp.PCA(3, preprocess=[f, bp.preprocessing.Power(1.0)], **of),
+    "kernel": lambda f, **of: bp.NystromKernelPCA(3, n_landmarks=20, kernel=bp.kernels.RBF(0.01), preprocess=f, **of),
+}
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("name", RESIDUALS)
+def test_residuals_of_sparse_rows_are_those_of_dense_ones(name: str, weighted: bool) -> None:
+    counts = np.random.default_rng(0).poisson(np.geomspace(0.01, 3, 60) * np.geomspace(1, 20, 400)[:, None])
+    f = bp.preprocessing.PearsonResiduals(30)
+    weights = {"sample_weight": np.random.default_rng(1).random(400)} if weighted and name != "kernel" else {}
+    sparse, dense = (
+        RESIDUALS[name](f, random_state=0).fit(form(counts.astype("f8")), **weights) for form in (csr_array, np.asarray)
+    )
+    assert np.sqrt(400) ** 2 > 30  # so that no residual of zero is clipped
+    rtol = 1e-8 if name not in ("kernel", "sketched") else 1e-6
+    np.testing.assert_allclose(
+        np.abs(sparse.transform(csr_array(counts[::7]))),
+        np.abs(dense.transform(counts[::7])), rtol=rtol, atol=100 * rtol,
+    )  # fmt: skip
+    if name != "kernel":
+        np.testing.assert_allclose(sparse.explained_variance_, dense.explained_variance_, rtol=rtol)
+
+
 def test_pearson_residuals_are_those_of_scanpy() -> None:
     scanpy, anndata = pytest.importorskip("scanpy"), pytest.importorskip("anndata")
     for theta in (100.0, 2.0):

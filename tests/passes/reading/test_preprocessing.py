@@ -7,6 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import bigpca as bp
+from bigpca.csr import FACTORED, FactoredGram, FactoredRows
 from bigpca.passes.reading.row_maps import Affine, RowPreprocessor, chained, preprocessors
 
 RNG = np.random.default_rng(0)
@@ -37,6 +38,47 @@ EXPECTED: dict[RowPreprocessor, Any] = {
     bp.preprocessing.PearsonResiduals(np.inf, np.inf, SHARES): lambda x: residuals(x, np.inf, np.inf),
 }
 TAKES_COUNTS = bp.preprocessing.NormalizeTotal | bp.preprocessing.Log1p | bp.preprocessing.PearsonResiduals
+
+
+@pytest.mark.parametrize(("apart", "terms"), [(1, 15), (30, 22), (1e3, 33), (1e6, 62)])
+@pytest.mark.parametrize("theta", [0.5, 30, 1e4])
+def test_residuals_of_zeros_are_expanded_whatever_means_and_theta(theta: float, apart: float, terms: int) -> None:
+    rng = np.random.default_rng(0)
+    shares = np.sort(rng.random(40)) ** 20  # of 1e-30 to nearly all counts
+    totals = 1 + np.geomspace(1, apart, 50)
+    totals[7] = 0
+    rows = np.floor(totals[:, None] * shares * rng.random((50, 40)) * 2)
+    totals = rows.sum(axis=1)
+    assert 0.1 < (rows == 0).mean() < 0.99
+    f = bp.preprocessing.PearsonResiduals(theta, 100, tuple(shares / shares.sum()))
+    found = f.apply_at(csr_array(rows), np.arange(50), "X")
+    assert isinstance(found, FactoredRows)
+    assert found.left.shape[1] <= terms
+    expected = f.apply(rows, "X")
+    np.testing.assert_allclose(FACTORED.dense(found), expected, rtol=0, atol=1e-10 * np.abs(expected).max())
+    assert not FACTORED.dense(found)[totals == 0].any()
+
+
+@pytest.mark.parametrize("weights", [None, np.arange(1.0, 8)])
+def test_sparse_rows_with_factors_do_what_dense_ones_do(weights: Any) -> None:
+    left, right, Q = RNG.random((7, 2)), RNG.random((2, 5)), RNG.random((5, 3))
+    rows = FactoredRows(csr_array(np.where(X > 0.5, X, 0)), left, right, np.dtype("f8"))
+    dense = rows.stored.toarray() + left @ right
+    w = np.ones(7) if weights is None else weights
+    gram = FACTORED.gram(rows) or FactoredGram(np.zeros(5), np.zeros((5, 5)), np.zeros(5))
+    gram.add(rows, weights)
+    gram.add(rows[2:], None)
+    for found, expected in (
+        (FACTORED.dense(rows[np.arange(7) % 2 == 0]), dense[::2]),
+        (FACTORED.column_sums(rows, weights=weights), w @ dense),
+        (FACTORED.column_squares(rows, weights), w @ dense**2),
+        (FACTORED.multiply(rows, Q), dense @ Q),
+        (FACTORED.projected(rows, Q[:, 0], Q, 4), (dense - Q[:, 0]) @ Q),
+        (FACTORED.add_product(rows, dense @ Q), dense.T @ dense @ Q),
+        (np.triu(gram.product), np.triu((w[:, None] * dense).T @ dense + dense[2:].T @ dense[2:])),
+        (gram.sums, w @ dense + dense[2:].sum(axis=0)),
+    ):
+        np.testing.assert_allclose(found, expected, rtol=1e-13, atol=1e-13)
 
 
 def rows_for(f: RowPreprocessor) -> Any:
