@@ -160,19 +160,20 @@ PANELS = {
             "Applied to each row first: l2, power:0.5, power:0.5,l2 or normalize-total:1e4,log1p.", form="STEPS"
         ),
         "nan_policy": Parameter(
-            "Rows with NaN: an error, left out, filled in by means; pca: left out of pairs of columns, or estimated.",
+            "Rows with NaN: an error (default), left out, filled in by means; pca: left out of pairs, or estimated.",
             words=("raise", "omit", "mean", "pairwise", "em"),
         ),
         "solver": Parameter(
-            "auto, covariance, dot, krylov; with a kernel auto, dense, krylov, features; supervised: landmarks, pairs.",
+            "auto (default), covariance, dot, krylov; with a kernel auto, dense, krylov, features; supervised: "
+            "landmarks (default), pairs.",
             form="NAME",
         ),
-        "random_state": Parameter("Seed of everything random.", ANY, whole=True, flags="--seed"),
+        "random_state": Parameter("Seed of everything random (default: 0).", ANY, whole=True, flags="--seed"),
         "memory_limit": Parameter("Reject a plan over this size, e.g. 2GiB.", form="SIZE"),
         "solve_threads": Parameter("BLAS threads of the final solve.", "[1, inf)", "a number of threads", whole=True),
         "metric": Parameter("generalized: the metric of columns, a matrix in a .npy file.", form="FILE"),
         "lag": Parameter(
-            "tica: rows between the two rows of a pair.",
+            "tica: rows between the two rows of a pair (default: 1).",
             "[1, inf)",
             "a number of rows such as 10,",
             whole=True,
@@ -194,8 +195,10 @@ PANELS = {
         "keep_state_bytes": Parameter("", "[0, inf]", "a number of bytes"),
     },
     "Labels": {
-        "missing_labels": Parameter("Rows without a label: an error, or left out.", words=("raise", "drop")),
-        "label_kernel": Parameter("supervised: how labels are compared.", words=("linear", "rbf"), acts="sums"),
+        "missing_labels": Parameter("Rows without a label: an error (default), or left out.", words=("raise", "drop")),
+        "label_kernel": Parameter(
+            "supervised: how labels are compared (default: linear).", words=("linear", "rbf"), acts="sums"
+        ),
         "label_gamma": Parameter(
             "",
             "(0, inf)",
@@ -203,8 +206,8 @@ PANELS = {
             none="none",
             acts="sums",
         ),
-        "r1": replace(FACTOR, help="roweis: weight of the labels (supervised PCA: 1)."),
-        "r2": replace(FACTOR, help="roweis: weight of the scatter within (Fisher: 1)."),
+        "r1": replace(FACTOR, help="roweis: weight of the labels (default: 0.5; supervised PCA: 1)."),
+        "r2": replace(FACTOR, help="roweis: weight of the scatter within (default: 0.5; Fisher: 1)."),
         "preprocess_y": Parameter(acts="sums"),
         "robust": Parameter(
             "fisher, roweis: raise small eigenvalues within classes.",
@@ -218,18 +221,20 @@ PANELS = {
             "fisher, roweis: added to the within-class scatter; cca: to both covariances.", ANY, words=("pinv",)
         ),
         "alpha": Parameter(
-            "contrast: weights of the background. ridge: penalties; folds choose one. Such as 0.1,1,10.",
+            "contrast: weights of the background. ridge: penalties; folds choose one. Such as 0.1,1,10 (default: 1).",
             ANY,
             many=True,
         ),
         "background": Parameter(
-            "contrast: label of the rows of the background; others are of interest.", form="LABEL", acts="sums"
+            "contrast: label of the rows of the background (default: 0); others are of interest.",
+            form="LABEL",
+            acts="sums",
         ),
-        "cv": Parameter("ridge: folds by row number.", "[2, 20]", "a number of folds", whole=True),
+        "cv": Parameter("ridge: folds by row number (default: 5).", "[2, 20]", "a number of folds", whole=True),
         "fit_intercept": SWITCH,
         "alpha_per_target": SWITCH,
         "n_features": Parameter(
-            "random-projection: number of random features of the labels.",
+            "random-projection: number of random features of the labels (default: 100).",
             "[1, inf)",
             "a number such as 100",
             whole=True,
@@ -237,7 +242,7 @@ PANELS = {
             acts="sums",
         ),
         "n_features_to_select": Parameter(
-            "scored: number or share of columns to keep; cv chooses by cross-validation.",
+            "scored: number or share of columns to keep (default: 0.5); cv chooses by cross-validation.",
             ANY,
             words=("cv",),
             flags="--select",
@@ -252,8 +257,8 @@ PANELS = {
             acts="sums",
         ),
         "gamma": Parameter("For rbf, poly, sigmoid, laplacian; 1 / columns if not given.", ANY, acts="sums"),
-        "degree": Parameter("Of poly.", "[1, inf)", "a degree such as 3", whole=True, acts="sums"),
-        "coef0": Parameter("For poly and sigmoid.", ANY, "a number such as 1", acts="sums"),
+        "degree": Parameter("Of poly (default: 3).", "[1, inf)", "a degree such as 3", whole=True, acts="sums"),
+        "coef0": Parameter("For poly and sigmoid (default: 1).", ANY, "a number such as 1", acts="sums"),
         "n_landmarks": Parameter(
             "Nystrom approximation with this many landmark rows, for large n.",
             "[1, inf)",
@@ -265,7 +270,7 @@ PANELS = {
             acts="sums",
         ),
         "sampling": Parameter(
-            "How landmarks are chosen: rpcholesky, uniform, kmeans, ...",
+            "How landmarks are chosen: rpcholesky (default), uniform, kmeans, ...",
             words=("rpcholesky", "uniform", "diagonal", "column-norm", "kmeans"),
             others=True,
             form="NAME",
@@ -275,14 +280,18 @@ PANELS = {
         "fit_inverse_transform": Parameter(
             "", "(0, inf)", "True, False or the penalty of the regression, which for True is 1.0,", switch=True
         ),
-        "max_kernel_evaluations": Parameter("Reject a plan that needs more.", "[1, inf]", "a number of at least 1"),
+        "max_kernel_evaluations": Parameter(
+            "Reject a plan that needs more (default: 2e11).", "[1, inf]", "a number of at least 1"
+        ),
     },
     "Few reads: eigenvalues to a tolerance": {
         "tol": Parameter(
-            "krylov: relative error of the eigenvalues at which it stops.", "(0, 1)", "a relative error such as 1e-3"
+            "krylov: relative error of the eigenvalues at which it stops (default: 0.001).",
+            "(0, 1)",
+            "a relative error such as 1e-3",
         ),
         "max_passes": Parameter(
-            "krylov: maximum number of reads, or none to iterate until tol is met.",
+            "krylov: maximum number of reads, or none to iterate until tol is met (default: 10).",
             "[2, inf)",
             "a number of reads of at least 2, or None for no limit,",
             whole=True,
@@ -296,7 +305,7 @@ PANELS = {
             acts="sums",
         ),
         "approximation": Parameter(
-            "How components are computed from the sketch; ritz needs one more read.",
+            "How components are computed from the sketch (default: nystrom); ritz needs one more read.",
             words=("nystrom", "tutorial", "ritz"),
         ),
     },

@@ -5,25 +5,22 @@ Commands import what they need when they run, so that ``bigpca --help`` is fast.
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Annotated, Any
 
 import typer
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperGroup
 
 from bigpca import __version__
 from bigpca.cli.diagnosis import demo, doctor
 from bigpca.cli.fitting import fit, plan, transform
 from bigpca.cli.models import export, report
-from bigpca.cli.options import ModelOptions, default_of, grouped, sections
+from bigpca.cli.options import grouped, sections
 from bigpca.cli.output import MEANINGS, ExitCode, Streams, paragraph, wrapped
 from bigpca.cli.stores import info, ingest, verify
 
 _EXIT_CODES = "Exit codes:\n\n" + "\n\n".join(f"{int(code)}  {meaning}" for code, meaning in MEANINGS.items())
 
 _UsageError: type[Exception] = typer.BadParameter.__mro__[1]  # Click's, whose place depends on the version of Typer
-# Without a kernel or sketch another class is fitted; the help of numbers and scales says for which methods they are.
-_ESTIMATOR = {field.name for field in fields(ModelOptions)} - {"kernel", "sketch", "n_components", "scale", "scale_by"}
 COMMANDS = (demo, ingest, plan, fit, transform, report, export, info, verify, doctor)
 EXAMPLES = {command.__name__: sections(command)["Examples"].splitlines() for command in COMMANDS}
 
@@ -34,10 +31,6 @@ class _Commands(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         ctx.meta["bigpca.json"] = "--json" in args
         return super().parse_args(ctx, args)
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        _describe(self.get_params(ctx))
-        super().format_help(ctx, formatter)
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -54,23 +47,6 @@ class _Commands(TyperGroup):
             raise typer.Exit(int(ExitCode.USAGE)) from None
 
 
-class _Command(TyperCommand):
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        _describe(self.get_params(ctx))
-        super().format_help(ctx, formatter)
-
-
-def _describe(options: list[Any]) -> None:
-    """Drop the types of flags and of arguments without choices, and read estimators' defaults."""
-    for option in options:
-        shown = getattr(option, "display_type_rich", None)  # of newer versions of Typer
-        text = option.param_type_name == "argument" and shown is not None and shown(None) in ("<str>", "<list[str]>")
-        if text or getattr(option, "is_flag", False):
-            option.display_type_rich = lambda ctx: None
-        if option.name in _ESTIMATOR and option.default is None and (default := default_of(option.name)):
-            option.help = f"{option.help} (default: {default})"
-
-
 app = typer.Typer(
     name="bigpca",
     cls=_Commands,
@@ -82,7 +58,7 @@ app = typer.Typer(
 )
 for command in COMMANDS:
     epilog = "\n\n".join(("Examples:", *EXAMPLES[command.__name__]))
-    app.command(cls=_Command, help=sections(command)[""], epilog=epilog)(grouped(command))
+    app.command(help=sections(command)[""], epilog=epilog)(grouped(command))
 
 
 def _show_version(wanted: bool) -> None:

@@ -458,20 +458,17 @@ def format_peak(peak: int) -> str:
 def _show_result(output: Streams, model: Any, record: dict[str, Any], planned: Plan) -> None:
     """Show the leading components, what is known of them, the cost, and what to do next."""
     seconds = record["seconds"]
-    output.say("\n" + "\n".join(components_table(model)) + "\n")
+    output.say(f"\n{components_table(model)}\n")
     time_spent = format_seconds(seconds["fit"])
     if record["scores"] is not None:
         time_spent += f" fit, {format_seconds(seconds['scores'])} scores"
     alone = planned.resources.processes == 1
     expected = f" (planned: {format_bytes(planned.process_bytes)})" if alone else ", in all processes"
-    own, peak = record["fit_peak_bytes"], record["peak_bytes"]
-    most = f"{format_peak(peak if own is None else own)}{expected}"
-    if record["scores"] is not None and own is not None:
-        most += f", {format_peak(max(own, peak))} with the scores"
-    rows = facts(record) | {
+    peak = record["peak_bytes"] if record["fit_peak_bytes"] is None else record["fit_peak_bytes"]
+    rows = facts(model, record) | {
         "reads": f"all rows {format_times(record['passes'])}" if record["passes"] else READ_BEFORE,
         "time": time_spent,
-        "peak memory": most,
+        "peak memory": f"{format_peak(peak)}{expected}",
         "model": str(record["model"]),
     }
     if record["scores"] is not None:
@@ -479,9 +476,5 @@ def _show_result(output: Streams, model: Any, record: dict[str, Any], planned: P
     if record["checkpoint"] is not None and kind_of(record["checkpoint"]) == "disk":  # objects are deleted
         rows["checkpoint"] = f"no longer needed: rm -r {shlex.quote(str(record['checkpoint']))}"
     output.show(rows)
-    path = shlex.quote(str(record["model"]))
-    if record["scores"] is not None:
-        further = f"bigpca report {path} --scores {shlex.quote(str(record['scores']))}"
-    else:
-        further = f"bigpca report {path}"
-    output.say(f"\nNext: {further}")
+    scores = [] if record["scores"] is None else ["--scores", record["scores"]]
+    output.say(f"\nNext: {shlex.join(['bigpca', 'report', record['model'], *scores])}")

@@ -25,8 +25,6 @@ def report(
     by_position: bool = False,
     image_shape: str | None = None,
     rows: str | None = None,
-    held_out: str | None = None,
-    held_out_labels: str | None = None,
     out: str = "report.html",
     provenance: bool = True,
     references: list[str] | None = None,
@@ -43,10 +41,6 @@ def report(
     ----------
     rows : SOURCE
         The rows of the fit, read once for standard errors of the sample.
-    held_out : SOURCE
-        Rows that were not fitted, on which accuracy is measured.
-    held_out_labels : FILE[::COLUMN]
-        The classes of the held-out rows.
     out : PATH
         The HTML file to write.
     provenance
@@ -57,19 +51,18 @@ def report(
     bigpca report model.zarr --scores scores.zarr --labels labels.csv --image-shape 28x28
     """
     with reporting(as_json, debug) as output:
+        import bigpca
         from bigpca.plots.style import require_matplotlib
         from bigpca.report import describe
         from bigpca.report.describing import PAGES
         from bigpca.report.page import render
         from bigpca.storage.carriers import reject_file, write_file
 
-        if (held_out is None) != (held_out_labels is None):
-            raise typer.BadParameter("--held-out and --held-out-labels belong together. Give both or neither.")
         require_matplotlib()
         shape = None if image_shape is None else parse_image_shape(image_shape)
         reject_file(out, overwrite, *PAGES)
         reject_shared_paths([(labels or "").partition("::")[0]], report=out)
-        fitted, errors = _load(model, references), None
+        fitted, errors = bigpca.load(model, references=references or []), None
         if rows is not None:
             from bigpca.quality import standard_errors
 
@@ -79,7 +72,6 @@ def report(
             from bigpca.quality import drift
 
             apart_groups = drift(fitted)
-        apart = None if held_out is None else (open_sources([held_out], reading), held_out_labels)
         described = describe(
             fitted,
             scores=scores,
@@ -88,7 +80,6 @@ def report(
             image_shape=shape,
             standard_errors=errors,
             drift=apart_groups,
-            held_out=apart,
             provenance=provenance,
             path=model,
         )
@@ -115,12 +106,6 @@ def parse_image_shape(text: str) -> tuple[int, ...]:
         )
     height, width, *channels = (int(size) for size in text.split("x"))
     return (height, width) if channels in ([], [1]) else (height, width, *channels)
-
-
-def _load(model: str, references: list[str] | None) -> Any:
-    import bigpca
-
-    return bigpca.load(model, references=references or [])
 
 
 def export(model: str, *, out: str, overwrite: bool = False, as_json: bool = False, debug: bool = False) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, fields, is_dataclass, make_dataclass, replace
 from enum import StrEnum
-from functools import cache, wraps
+from functools import wraps
 from importlib import import_module
 from typing import Annotated, Any, get_type_hints
 
@@ -51,7 +51,8 @@ ESTIMATORS = {
     ("pls",): "PLSRegression",
     ("ridge",): "Ridge",
 }
-METHODS = tuple(dict.fromkeys(method for method, *_ in ESTIMATORS))
+METHODS = {method: method for method, *_ in ESTIMATORS}
+Method: Any = StrEnum("Method", METHODS)  # type: ignore[misc]  # of names that a type checker cannot know
 OF_ROWS = ("pca", "factor", "correspondence", "generalized", "sfa", "mnf", "tica")  # without labels or targets
 OF_TARGETS = ("cca", "plssvd", "pls", "ridge")
 NEEDED = {"labels": "FILE::COLUMN", "targets": "SOURCE"}
@@ -379,8 +380,7 @@ def estimator_of(method: str, **variants: Any) -> str:
 
     Parameters
     ----------
-    method : str
-        One of ``METHODS``.
+    method : Method
     **variants : the values of ``--kernel``, ``--landmarks`` and ``--sketch``; None if an option is not given.
 
     Raises
@@ -396,30 +396,10 @@ def estimator_of(method: str, **variants: Any) -> str:
     key = (method, *(name for name, value in variants.items() if value is not None))
     if key in ESTIMATORS:
         return ESTIMATORS[key]
-    if "landmarks" in key and "kernel" not in key:
-        raise typer.BadParameter(
-            "--landmarks requires --kernel. Add one, such as --kernel rbf, or leave out --landmarks."
-        )
-    possible = [" ".join(f"--{name}" for name in own) or "neither" for one, *own in ESTIMATORS if one == method]
-    given = " and ".join(f"--{name}" for name in key[1:])
-    others = [one for one in METHODS if (one, *key[1:]) in ESTIMATORS]
-    instead = f" With {given}: --method {' or '.join(others)}." if others else ""
-    raise typer.BadParameter(f"--method {method} cannot be used with {given}; it takes {', '.join(possible)}.{instead}")
-
-
-@cache
-def defaults_of(estimator: str) -> dict[str, Any]:
-    """Return the parameters of a constructor and the settings of its runs, with their defaults.
-
-    >>> defaults_of("SupervisedPCA")["missing_labels"]
-    'raise'
-    """
-    import bigpca
-    from bigpca.settings import DEFAULTS
-
-    own = {name: one.default for name, one in inspect.signature(getattr(bigpca, estimator)).parameters.items()}
-    runs = ("solve_threads", "max_kernel_evaluations") if "kernel" in own else ("solve_threads",)
-    return own | {name: DEFAULTS[name] for name in runs}
+    given, *possible = (
+        " ".join(f"--{name}" for name in own) or "none" for one, *own in (key, *ESTIMATORS) if one == method
+    )
+    raise typer.BadParameter(f"--method {method} cannot be used with {given}; it takes {', or '.join(possible)}.")
 
 
 # Each option of a model, with the parameter or setting that it sets.
@@ -442,23 +422,6 @@ READERS: dict[str, Callable[[str], Any]] = {
     "sketch": lambda text: record_of(text, "sketches"),
     "whitening": parse_whitening,
 }
-
-
-def default_of(option: str) -> str | None:
-    """Return the default that the estimators give to an option's parameter, for display; None if it is unset or hidden.
-
-    >>> default_of("tol"), default_of("max_passes"), default_of("memory_limit")
-    ('0.001; factor: 1e-07', '10', None)
-    """
-    methods: dict[str, list[str]] = {}
-    for (method, *_), name in ESTIMATORS.items():
-        value = defaults_of(name).get(OPTIONS[option][0])
-        if value is not None and not isinstance(value, bool):
-            shown = f"{value:g}".replace("e+", "e") if isinstance(value, float) else str(value)
-            methods.setdefault(shown, []).append(method)
-    first, *others = methods.items() or [("", [])]
-    listed = [f"{', '.join(dict.fromkeys(names))}: {value}" for value, names in others]
-    return "; ".join([first[0], *listed]) or None
 
 
 def _option(name: str) -> tuple[str, Any, None]:
@@ -484,11 +447,9 @@ def _option(name: str) -> tuple[str, Any, None]:
     return name, Annotated[str | None, made], None
 
 
-_method = typer.Option(
-    metavar="METHOD", autocompletion=lambda: METHODS, help=f"{', '.join(METHODS)}.", rich_help_panel="Model"
-)
+_method = typer.Option(metavar="METHOD", help=f"{', '.join(Method)}.", rich_help_panel="Model")
 _Options: Any = make_dataclass(
-    "_Options", [("method", Annotated[str, _method], OF_ROWS[0]), *map(_option, OPTIONS)], frozen=True
+    "_Options", [("method", Annotated[Method, _method], Method("pca")), *map(_option, OPTIONS)], frozen=True
 )
 
 
@@ -498,11 +459,6 @@ class ModelOptions(_Options):  # type: ignore[misc]
     @property
     def name(self) -> str:
         """The estimator that the options choose."""
-        if self.method not in METHODS:
-            raise typer.BadParameter(
-                f"{self.method!r} is not one of {', '.join(METHODS)}.{closest(self.method, METHODS)}",
-                param_hint="'--method'",
-            )
         return estimator_of(self.method, kernel=self.kernel, landmarks=self.landmarks, sketch=self.sketch)
 
     def check(self, given: Labelling) -> None:
@@ -517,32 +473,28 @@ class ModelOptions(_Options):  # type: ignore[misc]
         ------
         typer.BadParameter
         """
-        if self.approximation is not None and self.sketch is None:
-            raise typer.BadParameter(
-                "--approximation requires --sketch. Add one, such as --sketch gaussian:500, or leave out "
-                "--approximation."
-            )
         for first, second in (("scale", "scale_by"), ("whiten", "whitening")):
             if getattr(self, first) and getattr(self, second) is not None:
                 option = second.replace("_", "-")
                 raise typer.BadParameter(f"--{first} and --{option} set the same parameter. Leave out --{first}.")
-        known = defaults_of(self.name)
+        import bigpca
+
+        known = {*inspect.signature(getattr(bigpca, self.name)).parameters, "solve_threads"}
+        known |= {"max_kernel_evaluations"} if "kernel" in known else set()
         unused = [name for name in self._given if OPTIONS[name][0] not in known]
         if "sketch" in known and "seed" in unused:
             unused.remove("seed")  # of the sketch
         if unused:
             options = ", ".join(f"--{name.replace('_', '-')}" for name in unused)
             what = "--sketch needs one read and" if self.sketch else self.name
-            raise typer.BadParameter(f"{what} does not use {options}. Leave out {options}{_instead(unused, self)}.")
+            instead = ", or leave out --sketch for a solver that iterates to a tolerance" if self.sketch else ""
+            raise typer.BadParameter(f"{what} does not use {options}. Leave out {options}{instead}.")
         needs = {**dict.fromkeys(OF_ROWS, ""), **dict.fromkeys(OF_TARGETS, "targets")}.get(self.method, "labels")
         for kind, value in NEEDED.items():
             there = getattr(given, kind) is not None
             if there and kind != needs:
-                labelled = [one for one in METHODS if one not in OF_ROWS + OF_TARGETS]
-                others = OF_TARGETS if kind == "targets" else labelled
                 raise typer.BadParameter(
-                    f"--method {self.method} does not use {kind}. Choose another method ({', '.join(others)}), or "
-                    f"leave out --{kind}."
+                    f"--method {self.method} does not use {kind}. Choose another --method, or leave out --{kind}."
                 )
             if kind == needs and not there:
                 raise typer.BadParameter(f"--method {self.method} requires {kind}. Add --{kind} {value}.")
@@ -576,19 +528,6 @@ class ModelOptions(_Options):  # type: ignore[misc]
         """The values of the options that are given, except the method."""
         found = {name: value for name in OPTIONS if (value := getattr(self, name)) is not None}
         return {name: None if value is NONE else value for name, value in found.items()}
-
-
-def _instead(unused: list[str], estimator: ModelOptions) -> str:
-    """Return what else would make sense of options that the chosen estimator does not have."""
-    if estimator.sketch is not None:
-        return ", or leave out --sketch for a solver that iterates to a tolerance"
-    wanted = {OPTIONS[name][0] for name in unused}
-    able = [variant for variant, name in ESTIMATORS.items() if wanted <= set(defaults_of(name))]
-    if not able:
-        return ""
-    method, *variants = min(able, key=lambda variant: (variant[0] != estimator.method, len(variant)))
-    added = [f"--{name}" for name in variants if getattr(estimator, name) is None]
-    return ", or add " + " and ".join([f"--method {method}"] * (method != estimator.method) + added)
 
 
 def sections(documented: Any) -> dict[str, str]:

@@ -53,8 +53,17 @@ CERTIFIED = {
     "confidence": "bounds_confidence_",
 }
 LEADING = ("eigenvalue_bounds", "subspace_error_bounds")
+FACTS = (
+    "pattern",
+    "kernel",
+    "kernel_evaluations",
+    "landmarks",
+    "n_unlabelled",
+    "n_features_selected",
+    "trace_error",
+    "negative_mass",
+)
 MAX_PARAMETER = 200  # characters
-SHARES = {"share": "%", "cumulative": "so far"}  # columns of ``summary`` that are shown in per cent
 
 
 def describe(model: Any) -> dict[str, Any]:
@@ -92,70 +101,44 @@ def describe(model: Any) -> dict[str, Any]:
     return plain(record)  # type: ignore[no-any-return]
 
 
-def facts(record: Mapping[str, Any]) -> dict[str, object]:
-    """Return what is known of an answer as a whole, as rows of a table.
+def facts(model: Any, record: Mapping[str, Any]) -> dict[str, object]:
+    """Return what is known of an answer as a whole, as rows of a table: as a report says it.
 
-    >>> facts({"kernel": "RBF(gamma=0.1)", "kernel_evaluations": 90_000, "certificate": None})
-    {'kernel': 'RBF(gamma=0.1)', 'kernel evaluations': '90,000'}
+    >>> import bigpca as bp
+    >>> facts(bp.PCA(1).fit([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]]), {})["captured"]
+    '100 % of the variance'
     """
-    rows: dict[str, object] = {name: record[name] for name in ("pattern", "kernel") if name in record}
-    for name in ("kernel_evaluations", "landmarks", "n_unlabelled", "n_features_selected"):
-        if name in record:
-            rows[name.removeprefix("n_").replace("_", " ")] = f"{record[name]:,}"
-    rows |= {
-        name.replace("_", " "): f"{record[name]:.3g}" for name in ("trace_error", "negative_mass") if name in record
+    from bigpca.plots.data import captured, fitted
+    from bigpca.report.describing import bounds_light, converged_light
+
+    found = {name: record[name] for name in FACTS if name in record}
+    rows: dict[str, object] = {
+        name.removeprefix("n_").replace("_", " "): one if isinstance(one, str) else f"{one:,.6g}"
+        for name, one in found.items()
     }
     if "groups" in record:
         rows["groups"] = f"{len(record['groups']):,}: {listed(record['groups'])}"
-    if "cv_errors" in record:
-        errors = [sum(column) / len(column) for column in zip(*record["cv_errors"], strict=True)]
-        k = min(record["n_components"], len(errors) - 1)
-        known = f"{errors[0]:.4g} with 0 components, {errors[k]:.4g} with {k}"
-        rows["of folds"] = f"mean error of {len(record['cv_errors'])} folds: {known}"
-    certificate = record.get("certificate")
-    if "captured" in record:
-        rows["captured"] = f"{100 * record['captured']:.2f} % of {record['captured_of']}"
-    if certificate is None:
-        return rows
-    if certificate["captured_variance_bounds"] is not None:
-        low, high = (100 * share for share in certificate["captured_variance_bounds"])
-        rows["captured"] = f"{rows['captured']} ({low:.2f} to {high:.2f})"
-        if not low - 0.01 < 100 * record["captured"] < high + 0.01:
-            rows["captured"] = f"{low:.2f} to {high:.2f} % of {record['captured_of']}"
-    if (confidence := certificate["confidence"]) is not None:
-        rows["bounds hold"] = "always" if confidence == 1 else f"with probability {confidence:.6g}"
-    if certificate.get("subspace_error_bounds"):
-        turned = " ".join(f"{sine:.2g}" for sine in certificate["subspace_error_bounds"][:SHOWN])
-        rows["leading axes"] = f"sine of the angle to the true subspaces at most {turned}"
-    if certificate["converged"] is not None:
-        rows["converged"] = "yes" if certificate["converged"] else "NO"
-    return rows
+    if share := captured(model):
+        rows["captured"] = share
+    return rows | {light.name: light.text for light in (converged_light(fitted(model)), bounds_light(fitted(model)))}
 
 
-def components_table(model: Any) -> list[str]:
-    """Return the leading components as lines of a table: what :meth:`bigpca.PCA.summary` has of them.
+def components_table(model: Any) -> str:
+    """Return the leading components as text: what :meth:`bigpca.PCA.summary` has of them.
 
     >>> import bigpca as bp
-    >>> print("\\n".join(components_table(bp.PCA(1).fit([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]]))))
-    component  variance       %  so far
-         pca0         4  100.00  100.00
+    >>> print(components_table(bp.PCA(1).fit([[0.0, 1.0], [2.0, 1.0], [4.0, 1.0]])))
+               variance  share  cumulative
+    component
+    pca0              4      1           1
     """
     summary = model.summary()
     if summary.columns.empty:  # of a sketch
-        return []
-    shown, cells = summary.head(SHOWN), {summary.index.name: list(summary.index[:SHOWN])}
-    for name, values in shown.drop(columns=["lower", "upper"], errors="ignore").items():
-        share = SHARES.get(name)
-        cells[share or name.replace("_", " ")] = [f"{100 * one:.2f}" if share else f"{one:.6g}" for one in values]
-    if "lower" in shown:
-        first = list(cells)[1]
-        limits = zip(cells[first], shown["lower"], shown["upper"], strict=True)
-        cells[first] = [f"{value} ({low:.6g} to {high:.6g})" for value, low, high in limits]
-    widths = [max(map(len, [name, *column])) for name, column in cells.items()]
-    rows = [list(cells), *zip(*cells.values(), strict=True)]
-    lines = ["  ".join(map(str.rjust, row, widths)) for row in rows]
-    more = len(summary) - len(shown)
-    return [*lines, f"... and {more:,} more"] if more else lines
+        return ""
+    text = summary.head(SHOWN).to_string(float_format="{:.6g}".format)
+    lines = [line.rstrip() for line in text.splitlines()]
+    more = len(summary) - SHOWN
+    return "\n".join([*lines, f"... and {more:,} more"] if more > 0 else lines)
 
 
 def info(path: str, shows: o.Shows, *, member: str | None = None, references: list[str] | None = None) -> None:
@@ -185,9 +168,9 @@ def info(path: str, shows: o.Shows, *, member: str | None = None, references: li
 
             model = load(path, references=references or ())
             record = describe(model)
-            output.show(_model_rows(record, shows.verbose) | lines)
-            if lines_of_components := components_table(model):
-                output.say("\n" + "\n".join(lines_of_components))
+            output.show(_model_rows(record, shows.verbose) | facts(model, record) | lines)
+            if table := components_table(model):
+                output.say(f"\n{table}")
         else:
             from bigpca.data.keys import stored_keys  # imports the formats of labels, which models do not need
 
@@ -334,4 +317,4 @@ def _model_rows(record: dict[str, Any], verbose: bool) -> dict[str, object]:
         rows["parameters"] = [
             f"{name} = {brief(str(value), MAX_PARAMETER)}" for name, value in record["parameters"].items()
         ]
-    return rows | facts(record)
+    return rows

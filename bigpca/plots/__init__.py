@@ -4,7 +4,7 @@ Every function draws into ``ax`` or makes a figure of its own, and returns the A
 
 - ``spectra``  Eigenvalues, their shares of the variance, and their bounds; groups of rows over time.
 - ``scatter``  Rows by their scores on two components, with classes or values as colours.
-- ``images``  Matrices as pictures: components, weights of features, scores of pixels, tiles of images.
+- ``images``  Matrices as pictures: components, weights of features, tiles of images.
 - ``data``  What figures and reports read: numbers of a fitted model, the rows that are drawn, and the kinds of their
   labels.
 - ``style``  The one palette, and what all figures share: axes, titles, legends, numbers as text.
@@ -13,7 +13,7 @@ Models are read by their fitted attributes alone, so that nothing here imports a
 result take ten lines of matplotlib: ``docs/how-to/axes.md``.
 """
 
-from bigpca.plots.images import components, maps
+from bigpca.plots.images import components
 from bigpca.plots.scatter import scores
 from bigpca.plots.spectra import bounds, drift, scree
 
@@ -21,7 +21,6 @@ __all__ = [
     "bounds",
     "components",
     "drift",
-    "maps",
     "scores",
     "scree",
 ]

@@ -225,26 +225,22 @@ def component_names(model: Any, k: int) -> list[str]:
     return [f"component {i}" for i in range(k)]
 
 
-def chosen(components: Any, names: Sequence[str], counts: Sequence[int] = (2,)) -> tuple[int, ...]:
-    """Return the columns of components, given by number from 0 or by name; of the pair of a model of one, 0 and -1.
+def chosen(components: Any, names: Sequence[str]) -> tuple[int, ...]:
+    """Return the columns of two components, given by number from 0 or by name; of the pair of a model of one, that one.
 
-    >>> chosen((2, "pca0"), ["pca0", "pca1", "pca2"]), chosen(1, ["pca0", "pca1"], (1,)), chosen((0, 1), ["pca0"])
-    ((2, 0), (1,), (0, -1))
+    >>> chosen((2, "pca0"), ["pca0", "pca1", "pca2"]), chosen((0, 1), ["pca0"])
+    ((2, 0), (0,))
 
     Raises
     ------
     ValueError
-        For a different number of components than one of ``counts``, and components that the model does not have.
+        For another number of components, and components that the model does not have.
     """
-    if len(names) == 1 and len(counts) == 1 and components == (0, 1):
-        return 0, -1
+    if len(names) == 1 and components == (0, 1):
+        return (0,)
     found = tuple(component_columns(components, names))
-    if len(found) not in counts:
-        how_many = " or ".join(str(count) for count in counts if count <= len(names)) or str(counts[0])
-        such = ", ".join(map(repr, names[: counts[0]])) + "," * (counts[0] == 1)
-        raise ValueError(
-            f"components = {components!r}, but {how_many} of the {len(names)} are drawn, such as ({such})."
-        )
+    if len(found) != 2:
+        raise ValueError(f"components = {components!r}, but 2 of the {len(names)} are drawn, such as {(*names[:2],)}.")
     return found
 
 
@@ -383,14 +379,11 @@ class Kinds:
         Position in ``names`` of each drawn row; -1 without a label.
     column : str
         Name of the labels, or "".
-    others : bool
-        Whether the last name is that of several classes.
     """
 
     names: tuple[str, ...]
     codes: NDArray[np.intp]
     column: str = ""
-    others: bool = False
 
 
 @dataclass(frozen=True)
@@ -439,11 +432,11 @@ def kinds_of(labels: Any, n: int, rows: Integers, X: Any = None) -> Kinds | Valu
     classes, codes, counts = np.unique(values[~gaps], return_inverse=True, return_counts=True)
     names = [one.decode("utf-8", "replace") if isinstance(one, bytes) else str(one) for one in classes.tolist()]
     whole = np.full(n, -1, np.intp)
-    if several := len(names) > MAX_KINDS:
+    if len(names) > MAX_KINDS:
         largest = np.sort(np.argsort(-counts, kind="stable")[: MAX_KINDS - 1])
         place = np.full(len(names), MAX_KINDS - 1, np.intp)
         place[largest] = np.arange(MAX_KINDS - 1)
         others = f"{len(names) - len(largest):,} classes"  # at least two
         names, codes = [*(names[i] for i in largest), f"others ({others})"], place[codes]
     whole[~gaps] = codes
-    return Kinds(tuple(names), whole[rows], column, several)
+    return Kinds(tuple(names), whole[rows], column)

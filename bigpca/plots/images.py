@@ -1,4 +1,4 @@
-"""Matrices as pictures: components, weights of features, scores of pixels, tiles of images, grids of models."""
+"""Matrices as pictures: components, weights of features, tiles of images."""
 
 from __future__ import annotations
 
@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Input, Matrix, unmasked
-from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
-from bigpca.data.label_files import whole
-from bigpca.plots.data import Weights, chosen, component_names, field_of, name_of, shares_or_none, weights
+from bigpca.arrays import Input, Matrix
+from bigpca.plots.data import Weights, component_names, field_of, name_of, shares_or_none, weights
 from bigpca.plots.style import ABSENT, INK, axes_of, percents, short_names, tidy
 
 if TYPE_CHECKING:
@@ -18,7 +16,6 @@ if TYPE_CHECKING:
 
 COLUMNS = 4  # pictures in a line; of more than 16, twice as many
 TOP_FEATURES = 4  # of each component, where components are not pictures
-RANGE = (2.0, 98.0)  # percentiles of scores that are the ends of a colour
 MAX_CELLS = 10  # columns in which weights are written as numbers
 
 
@@ -213,57 +210,6 @@ def _on_grid(grid: Any, components: Matrix) -> tuple[list[Any], tuple[float, flo
     where = f"{named[0]} upwards, {named[1]} to the right"
     where += "" if grid.kept is None else "; grey has no values"
     return list(shades), (ratio * grid.sizes[0], float(grid.sizes[1])), where
-
-
-def maps(scores: Input, components: tuple[int, ...] = (0, 1, 2), *, n: int = 12, ax: Axes | None = None) -> Axes:
-    """Draw maps of scores as pictures, with three components as red, green and blue, or one as grey.
-
-    Each component is scaled by its 2nd and 98th percentile over all drawn maps, so that equal colours are equal scores.
-
-    Parameters
-    ----------
-    scores : array of shape (m, h, w, k), in memory or lazy
-        From :func:`bigpca.data.as_maps`. The first n maps are read.
-    components : (int, int, int) or (int,), default (0, 1, 2)
-        Their numbers, counted from 0.
-    n : int, default 12
-        Number of maps, at most.
-    ax : matplotlib Axes, optional
-        By default, the axes of a new figure.
-
-    Returns
-    -------
-    matplotlib Axes
-
-    Raises
-    ------
-    ValueError
-        For other shapes, and components that do not exist.
-    ImportError
-        If matplotlib is not installed.
-    """
-    held: Any = scores
-    given = getattr(held, "shape", ())
-    if len(given) != 4:
-        raise ValueError(f"maps have shape {given}; (m, h, w, k) was expected. Pass bp.data.as_maps(scores, (h, w)).")
-    total, height, width, k = map(int, given)
-    shown = chosen(components, component_names(scores, k), (1, 3))
-    drawn = min(n, total)
-    taken = held if is_zarr_array(held) or is_hdf5_dataset(held) else held[:drawn]
-    values = unmasked(whole(taken, "scores", "value", "An array of maps"))[:drawn]
-    values = values.astype(np.float64)[..., shown].reshape(-1, len(shown))
-    known = values[np.isfinite(values).all(axis=1)]
-    low, high = np.percentile(known, RANGE, axis=0) if len(known) else np.zeros((2, len(shown)))
-    shades = np.nan_to_num((values - low) / np.where(high > low, high - low, 1.0), nan=1.0)
-    columns = min(drawn, COLUMNS if drawn <= 16 else 2 * COLUMNS)
-    shape = (height, width, 3) if len(shown) == 3 else (height, width)
-    picture = image_tiles(shades.reshape(drawn, -1), shape, columns=columns, limits=(0.0, 1.0))
-    ax = axes_of(ax, max(3.2, 1.6 * columns), 0.5 + 1.6 * columns * picture.shape[0] / picture.shape[1])
-    ax.imshow(picture, interpolation="nearest")
-    names = ", ".join(str(column) for column in shown)
-    how = f"components {names} as red, green, blue" if len(shown) == 3 else f"component {names}"
-    ax.set_axis_off()
-    return tidy(ax, f"{drawn:,} of {total:,} maps, {how}")
 
 
 def largest_weights(components: Any, top: int) -> np.ndarray[Any, Any]:

@@ -28,7 +28,6 @@ from bigpca.plots.style import (
     QUIET,
     axes_of,
     legend,
-    percent,
     percents,
     require_matplotlib,
     short,
@@ -49,7 +48,6 @@ def scores(
     scores: Input | None = None,
     labels: Input | None = None,
     components: tuple[int | str, int | str] = (0, 1),
-    ellipses: float | None = None,
     ax: Axes | None = None,
     random_state: int = 0,
 ) -> Axes:
@@ -75,10 +73,6 @@ def scores(
         are crosses.
     components : two of int from 0 or str, default (0, 1)
         By number or by name, such as "pca0"; the first is the x-axis. A model of one component is drawn as a histogram.
-    ellipses : float in (0, 1), optional
-        Draw around each class, or around all rows without labels, the ellipse that holds this share of Gaussian rows
-        with the mean and covariance of its drawn rows. No ellipse is drawn for classes of
-        fewer than three rows.
     ax : matplotlib Axes, optional
         By default, the axes of a new figure.
     random_state : int, default 0
@@ -96,81 +90,44 @@ def scores(
     ImportError
         If matplotlib is not installed.
     """
-    drawn, ratio, kinds = _drawn(model, given_array(X, rows, scores), random_state, labels=labels)
-    names = component_names(model, drawn.scores.shape[1])
-    pair = chosen(components, names)
-    title = f"{name_of(model)}, scores of {drawn.title()}" if hasattr(model, "fit") else f"Scores of {drawn.title()}"
-    ax = draw_points(axes_of(ax), drawn, kinds, axis_names(pair, names, ratio), pair, title)
-    if ellipses is not None:
-        if not 0 < ellipses < 1:
-            raise ValueError(
-                f"ellipses = {ellipses!r}; a share of the rows between 0 and 1 was expected, such as 0.95."
-            )
-        if pair[1] < 0 or isinstance(kinds, Values):
-            raise ValueError(
-                "ellipses are drawn for classes in two components. Leave out ellipses, or pass classes as labels."
-            )
-        _ellipses(ax, drawn.scores[:, pair], kinds, ellipses)
-        tidy(ax, f"{title}; ellipses hold {percent(ellipses)} of Gaussian rows")
-    return ax
-
-
-def _ellipses(ax: Axes, xy: Matrix, kinds: Kinds | None, share: float) -> None:
-    groups = (
-        [(ACCENT, xy)]
-        if kinds is None
-        else [(COLOURS[code], xy[kinds.codes == code]) for code in range(len(kinds.names) - kinds.others)]
-    )
-    angles = np.linspace(0, 2 * np.pi, 181)
-    circle = np.sqrt(-2 * np.log1p(-share)) * np.stack([np.cos(angles), np.sin(angles)])  # quantile of chi^2(2)
-    for colour, rows in groups:
-        if len(rows) >= 3:
-            variances, axes = np.linalg.eigh(np.cov(rows.T))
-            ax.plot(
-                *(rows.mean(axis=0) + (axes * np.sqrt(variances.clip(0)) @ circle).T).T, color=colour, linewidth=1.3
-            )
-
-
-def draw_points(
-    ax: Axes, drawn: DrawnScores, kinds: Kinds | Values | None, names: list[str], pair: tuple[int, ...], title: str
-) -> Axes:
-    """Draw scores in a pair of columns, or as a histogram those of one column (the other is -1)."""
-    if pair[1] < 0:
-        draw_histogram(ax, drawn.scores[:, 0], kinds)
-        ax.set(xlabel=names[0], ylabel="rows")
-    else:
-        draw_marks(ax, drawn.scores[:, pair], kinds)
-        ax.set(xlabel=names[0], ylabel=names[1])
-        ax.locator_params(axis="x", nbins=5)  # numbers of five digits do not touch beside a wide legend
-    return tidy(ax, title)
-
-
-def axis_names(columns: Sequence[int], names: Sequence[str], ratio: Vector | None) -> list[str]:
-    """Return the names of components with their shares of the variance in equal digits; a column of -1 is left out.
-
-    >>> axis_names([0, 1], ["pca0", "pca1"], np.array([0.7296, 0.18])), axis_names([0, -1], ["kpca0"], None)
-    (['pca0 (73.0 %)', 'pca1 (18.0 %)'], ['kpca0'])
-    """
-    shown = [column for column in columns if column >= 0]
-    if ratio is None:
-        return [names[column] for column in shown]
-    shares = percents(ratio[shown].tolist())
-    return [f"{names[column]} ({share})" for column, share in zip(shown, shares, strict=True)]
-
-
-def _drawn(
-    model: Any, given: tuple[Any, str], seed: int, labels: Any = None
-) -> tuple[DrawnScores, Vector | None, Kinds | Values | None]:
-    """Return the scores to draw, and where they are known the shares of the variance, and the labels of the rows."""
     require_matplotlib()  # before a read
-    ratio = shares_or_none(model)
-    if ratio is None and hasattr(model, "sketch_"):
+    if hasattr(model, "sketch_") and shares_or_none(model) is None:
         raise ValueError(
             f"{an(name_of(model))} has no components: the columns of its sketch are random combinations of the "
             f"features. Fit a PCA, or another model of components."
         )
-    drawn, X = drawn_scores(model, *given, seed=seed), model if given[0] is None else given[0]
-    return drawn, ratio, None if labels is None else kinds_of(labels, drawn.n, drawn.rows, X)
+    given, said = given_array(X, rows, scores)
+    drawn = drawn_scores(model, given, said, seed=random_state)
+    kinds = None if labels is None else kinds_of(labels, drawn.n, drawn.rows, model if given is None else given)
+    return draw_scores(axes_of(ax), model, drawn, kinds, components)
+
+
+def draw_scores(
+    ax: Axes, model: Any, drawn: DrawnScores, kinds: Kinds | Values | None, components: Any = (0, 1)
+) -> Axes:
+    """Draw scores on two components; those of a model of one as a histogram."""
+    names = component_names(model, drawn.scores.shape[1])
+    pair = chosen(components, names)
+    x, *y = axis_names(pair, names, shares_or_none(model))
+    if y:
+        draw_marks(ax, drawn.scores[:, pair], kinds)
+        ax.locator_params(axis="x", nbins=5)  # numbers of five digits do not touch beside a wide legend
+    else:
+        draw_histogram(ax, drawn.scores[:, 0], kinds)
+    ax.set(xlabel=x, ylabel=y[0] if y else "rows")
+    return tidy(ax, f"{name_of(model)}, scores of {drawn.title()}" if name_of(model) else f"Scores of {drawn.title()}")
+
+
+def axis_names(columns: Sequence[int], names: Sequence[str], ratio: Vector | None) -> list[str]:
+    """Return the names of components with their shares of the variance in equal digits.
+
+    >>> axis_names([0, 1], ["pca0", "pca1"], np.array([0.7296, 0.18])), axis_names([0], ["kpca0"], None)
+    (['pca0 (73.0 %)', 'pca1 (18.0 %)'], ['kpca0'])
+    """
+    if ratio is None:
+        return [names[column] for column in columns]
+    shares = percents(ratio[list(columns)].tolist())
+    return [f"{names[column]} ({share})" for column, share in zip(columns, shares, strict=True)]
 
 
 def draw_marks(ax: Axes, xy: Matrix, kinds: Kinds | Values | None) -> None:

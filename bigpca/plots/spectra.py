@@ -25,7 +25,6 @@ from bigpca.plots.style import (
     COLOURS,
     INK,
     MARKERS,
-    QUIET,
     axes_of,
     legend,
     log_ticks,
@@ -55,7 +54,7 @@ BARS: dict[str, Any] = {
 }
 
 
-def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVELS, log: bool = False) -> Axes:
+def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVELS) -> Axes:
     """Draw the share of the variance of each component, the cumulative share, and where it reaches given levels.
 
     The eigenvalues of other models are drawn on a log scale: those of the criterion of a supervised model, the
@@ -69,8 +68,6 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
         By default, the axes of a new figure.
     levels : sequence of float in (0, 1], default (0.9, 0.95, 0.99)
         Shares to mark; the legend lists those that the components do not reach.
-    log : bool, default False
-        Draw shares on a log scale, which shows small ones; zeros are left out.
 
     Returns
     -------
@@ -89,7 +86,7 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
     ax = axes_of(ax)
     order, so_far = np.arange(len(ratio)), np.cumsum(ratio)
     if len(ratio) <= MAX_BARS:
-        handles: list[Any] = [ax.bar(order, 100 * ratio, width=0.7, color=ACCENT, log=log)]
+        handles: list[Any] = [ax.bar(order, 100 * ratio, width=0.7, color=ACCENT)]
     else:
         handles = [ax.fill_between(order, 100 * ratio, color=ACCENT, linewidth=0)]
     handles += ax.plot(order, 100 * so_far, color=INK, linewidth=1.4, marker="." if len(ratio) == 1 else "")
@@ -103,12 +100,7 @@ def scree(model: Any, *, ax: Axes | None = None, levels: Sequence[float] = LEVEL
             handles += ax.plot([count - 1], [100 * so_far[count - 1]], marker, color=COLOURS[1], markersize=6, zorder=3)
             names.append(f"{percent(level)}: {counted(count, 'component')}")
     ax.set(xlabel="component", ylabel=f"share of {whole_of(model)}, %", xlim=(-0.7, len(ratio) - 0.3))
-    if log:
-        ax.set_yscale("log")
-        ax.set_ylim(50 * ratio[ratio > 0].min(initial=1.0), 150)
-        log_ticks(ax)
-    else:
-        ax.set_ylim(0)
+    ax.set_ylim(0)
     whole_numbers(ax)
     legend(ax, handles, names)
     held = f"{percent(float(so_far[-1]))} of {whole_of(model)}" if is_array(model) else captured(model)
@@ -187,13 +179,7 @@ def bounds(model: Any, *, ax: Axes | None = None) -> Axes:
     floor = least / 3 if (low[positive] <= 0).any() else 0.8 * least  # bars of lower bounds of 0 end at the lower edge
     below = np.clip(values - np.maximum(low, floor), 0, None)[positive]
     above = np.clip(high - values, 0, None)[positive]
-    if len(values) <= MAX_BARS:
-        ax.errorbar(order[positive], values[positive], yerr=[below, above], **BARS)
-    else:
-        ax.fill_between(
-            order[positive], values[positive] - below, values[positive] + above, color=QUIET, alpha=0.4, linewidth=0
-        )
-        ax.plot(order[positive], values[positive], color=ACCENT, linewidth=1.4)
+    ax.errorbar(order[positive], values[positive], yerr=[below, above], **BARS)
     ax.set_yscale("log")
     ax.set_ylim(bottom=floor)
     log_ticks(ax)
@@ -214,7 +200,7 @@ def drift(result: Any, *, ax: Axes | None = None) -> Axes:
     ----------
     result : Drift
         From :func:`bigpca.quality.drift`. Infinite distances, which groups have where more than half of the others are
-        equal, are drawn above all others. The scale is logarithmic beyond the limit if a distance is over ten limits.
+        equal, are drawn above all others.
     ax : matplotlib Axes, optional
         By default, the axes of a new figure.
 
@@ -240,10 +226,6 @@ def drift(result: Any, *, ax: Axes | None = None) -> Axes:
         handles += ax.plot(column, color=colour, marker=marker, markersize=4, linewidth=1)
     handles.append(ax.axhline(LIMIT, color=INK, linewidth=1, linestyle="--"))
     ax.set(xlabel="group", ylabel="robust deviations")
-    if np.abs(shown).max() > 10 * LIMIT:
-        ax.set_yscale("symlog", linthresh=LIMIT)
-        ax.set_ylim(1.5 * min(float(shown.min()), -1.0), 1.5 * float(shown.max()))
-        ax.yaxis.set_major_formatter("{x:g}")
     whole_numbers(ax, most=max(1, MAX_LETTERS // max(map(len, names))))
     ax.xaxis.set_major_formatter(lambda place, _: names[int(place)] if 0 <= place < len(names) else "")
     legend(ax, handles, ["T2", "SPE", "lost", "limit"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
-from io import BytesIO
 from pathlib import Path
 from textwrap import fill
 from typing import TYPE_CHECKING, Any, Literal
@@ -33,7 +32,6 @@ COLOURS = (
     "#5a1e4b",
 )
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "p")
-FORMATS = (".png", ".svg", ".pdf")
 MAX_TEXT = 32  # characters of a name in a figure
 CHARACTERS_PER_INCH = 12  # of a title
 
@@ -161,12 +159,5 @@ def percent(share: float) -> str:
 def save_picture(figure: Figure, path: str | Path) -> Path:
     """Write a figure in the format of the path's suffix and return the path."""
     path = Path(local_path(path))
-    path.write_bytes(picture_bytes(figure, path.suffix))
+    figure.savefig(path)
     return path
-
-
-def picture_bytes(figure: Figure, suffix: str) -> bytes:
-    """Return a figure as a file of a format in ``FORMATS``."""
-    buffer = BytesIO()
-    figure.savefig(buffer, format=suffix.lower().removeprefix("."))
-    return buffer.getvalue()

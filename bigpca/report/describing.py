@@ -13,9 +13,8 @@ import io
 import os
 import shlex
 import tomllib
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from inspect import signature
 from pathlib import Path
 from typing import Any
@@ -25,11 +24,10 @@ import numpy as np
 from bigpca.arrays import Array, Input, Integers, Matrix, Vector
 from bigpca.data.dask_arrays import source_of
 from bigpca.data.keys import Keys, aligned, keys_of_rows
-from bigpca.data.labels import label_values, one_each
+from bigpca.data.labels import one_each
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.errors import an, brief, counted
-from bigpca.passes.graphs import computed
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.plots import bounds, components, drift, scree
@@ -37,7 +35,6 @@ from bigpca.plots.data import (
     DrawnScores,
     Weights,
     captured,
-    chosen,
     column_shares,
     component_names,
     drawn_rows,
@@ -53,11 +50,11 @@ from bigpca.plots.data import (
     within,
 )
 from bigpca.plots.images import largest_weights
-from bigpca.plots.scatter import axis_names, draw_points
+from bigpca.plots.scatter import axis_names, draw_scores
 from bigpca.plots.spectra import LEVELS, reaching
 from bigpca.plots.style import percent, require_matplotlib, short
 from bigpca.report.page import drawn, render
-from bigpca.report.records import Extreme, Extremes, Figure, Light, Mark, Report, Table, Verdict
+from bigpca.report.records import Extreme, Extremes, Figure, Light, Report, Table, Verdict
 from bigpca.solvers.certificates import Bounds, trustworthy
 from bigpca.solvers.eigh import AGAIN
 from bigpca.storage.carriers import reject_file, write_file
@@ -67,12 +64,10 @@ NARROW = 0.1  # width of bounds, relative to the lower end, that does not matter
 DOMINATING = 0.5  # of the variance
 MAX_OMITTED = 0.1  # of the rows
 UNSHRUNK = 0.95  # least factor of scores of new rows that does not matter for most uses
-NO_WEIGHT = 1e-7  # relative to the largest weight of a component
 THUMBNAIL = 72  # pixels of the longer side
 MAX_PICTURE_BYTES = 32 * 2**20
 MAX_PIXELS = 64 * 10**6
 MAX_COMPONENTS = 6  # whose extremes are shown
-MAX_MARKS, MAX_MARK_PICTURES = 1000, 100
 ROWS_AT_AN_END = 5
 BY_SOLVER = {"covariance": "moments", "krylov": "krylov", "em": "EM", "sketch": "sketch"}
 MISSING = {
@@ -91,42 +86,8 @@ PRIVATE = ("made by", "updated by", "from")  # lines about a model that may name
 def lights_of(model: Any, weights: Weights | None) -> tuple[Light, ...]:
     """Return the checks of a fitted model; ``weights`` are its components as weights of features, if it has any."""
     inner = fitted(model)
-    of_columns = (*_dominated(weights, column_shares(model)), _unused(weights))
-    return (_converged(inner), _bounds(inner), _flat(inner), *of_columns, _omitted(inner), *_shrunk(inner))
-
-
-def classified(model: Any, X: Input, y: Input) -> tuple[Light, Table]:
-    """Return the accuracy of a classifier on rows that were not fitted, and how often which class was predicted.
-
-    Raises
-    ------
-    TypeError
-        For a model that does not predict classes.
-    ValueError
-        For labels that are not among the classes of the fit.
-    """
-    if not hasattr(model, "predict") or not hasattr(model, "classes_"):
-        raise TypeError(f"{an(name_of(model))} does not predict classes. Leave out held_out, or fit Fisher's analysis.")
-    truth, gaps = label_values(aligned(y, X, absent=None).values)
-    predicted, classes = np.asarray(computed(model.predict(X)))[~gaps], np.asarray(model.classes_)
-    truth = truth[~gaps]
-    known = np.isin(truth, classes)
-    if not known.any():
-        raise ValueError(
-            f"none of the {len(truth):,} labels of held-out rows is a class of the fit, such as {brief(classes[0])}. "
-            "Give labels of the same kind."
-        )
-    counts = np.zeros((len(classes), len(classes)), int)
-    np.add.at(counts, (np.searchsorted(classes, truth[known]), np.searchsorted(classes, predicted[known])), 1)
-    correct, frequent, n = int(np.trace(counts)), int(counts.sum(axis=1).max()), len(truth)
-    text = f"{percent(correct / n)} of {n:,} held-out rows have the predicted class"
-    text += f"; the most frequent class alone is {percent(frequent / n)}"
-    text += f"; {n - len(truth[known]):,} rows of other classes count as wrong" if not known.all() else ""
-    names = tuple(map(str, classes.tolist()))
-    rows = tuple((name, *line.tolist(), int(line.sum())) for name, line in zip(names, counts, strict=True))
-    header = ("class", *(f"predicted {name}" for name in names), "held-out rows")
-    verdict = Verdict.PASS if correct > frequent else Verdict.WARNING
-    return Light("accuracy", verdict, text), Table("Classes of held-out rows", header, rows)
+    of_columns = _dominated(weights, column_shares(model))
+    return (converged_light(inner), bounds_light(inner), _flat(inner), *of_columns, _omitted(inner), *_shrunk(inner))
 
 
 def _certainty(model: Any) -> tuple[bool, str]:
@@ -157,7 +118,8 @@ def _tolerance(model: Any) -> float:
     return float(getattr(model, "estimator_", model)._steps.parameters["tol"])
 
 
-def _converged(model: Any) -> Light:
+def converged_light(model: Any) -> Light:
+    """Return whether a fit met its tolerance, if it had one."""
     name, reads = "converged", getattr(model, "n_passes_", None)
     taken = "" if reads is None else f" after {counted(reads, 'read')}"
     if not hasattr(model, "converged_"):
@@ -169,7 +131,8 @@ def _converged(model: Any) -> Light:
     return Light(name, Verdict.FAIL, f"no, stopped{taken}. Raise {steps}, or ask for fewer components")
 
 
-def _bounds(model: Any) -> Light:
+def bounds_light(model: Any) -> Light:
+    """Return how wide the bounds of an approximation are, and whether they hold."""
     name = "bounds"
     if not hasattr(model, "eigenvalue_bounds_"):
         if hasattr(model, "bounds_confidence_"):
@@ -221,22 +184,6 @@ def _dominated(weights: Weights | None, held: Vector | None) -> tuple[Light, ...
     if len(held) <= 2 or held[leading] <= DOMINATING:
         return (Light(name, Verdict.PASS, f"none dominates: {text}"),)
     return (Light(name, Verdict.WARNING, f"{text}. If the units of features differ, fit with scale=True"),)
-
-
-def _unused(weights: Weights | None) -> Light:
-    name = "constant columns"
-    if weights is None:
-        return Light(name, Verdict.NONE, "components are not weights of features")
-    sizes = np.abs(weights.components)
-    without = np.flatnonzero((sizes <= NO_WEIGHT * sizes.max(initial=0.0)).all(axis=0))
-    d = sizes.shape[1]
-    if not len(without):
-        return Light(name, Verdict.PASS, f"none: all {d:,} columns have weights")
-    named = ", ".join(short(name) for name in weights.names[without[:3]]) + (", ..." if len(without) > 3 else "")
-    text = (
-        f"{len(without):,} of {d:,} columns have no weight in any component: {named}. They are constant, or unrelated"
-    )
-    return Light(name, Verdict.WARNING, text)
 
 
 def _omitted(model: Any) -> Light:
@@ -307,7 +254,7 @@ class Companions:
             return ""
         try:
             return thumbnail(self.folder, str(path))
-        except (OSError, ValueError, SyntaxError):  # Pillow raises all three for broken files
+        except Exception:  # Pillow raises OSError, ValueError, SyntaxError and its own for broken files
             return ""
 
 
@@ -378,23 +325,12 @@ def thumbnail(folder: Path, path: str) -> str:
     real = (folder / path).resolve()
     if not real.is_relative_to(folder.resolve()):
         raise ValueError(f"{brief(path)} is not inside {folder}.")
-    found = os.stat(real)
-    return _thumbnail(real, brief(path), found.st_size, found.st_mtime_ns)
-
-
-@lru_cache(maxsize=256)
-def _thumbnail(real: Path, name: str, size: int, changed: int) -> str:
-    """Return a file in one state as a data URI: rows may share a picture, and a large one takes a second to decode."""
     from PIL import Image
 
-    with ExitStack() as opened:
-        content = io.BytesIO(read_regular(real, MAX_PICTURE_BYTES))
-        try:
-            image = opened.enter_context(Image.open(content))
-        except Image.DecompressionBombError as error:  # of the header: nothing was decoded
-            raise ValueError(f"{name} declares too many pixels: {brief(error)}.") from error
+    # Pillow raises for a header of twice as many pixels before it decodes any.
+    with Image.open(io.BytesIO(read_regular(real, MAX_PICTURE_BYTES))) as image:
         if image.width * image.height > MAX_PIXELS:
-            raise ValueError(f"{name} has {image.width} x {image.height} pixels; at most {MAX_PIXELS:,} are read.")
+            raise ValueError(f"{path} has {image.width} x {image.height} pixels; at most {MAX_PIXELS:,} are read.")
         image.draft("RGB", (2 * THUMBNAIL, 2 * THUMBNAIL))
         small = image.convert("RGB")
         small.thumbnail((THUMBNAIL, THUMBNAIL))
@@ -558,8 +494,6 @@ def describe(
     feature_names: Input | None = None,
     standard_errors: Any = None,
     drift: Any = None,
-    layers: Any = None,
-    held_out: tuple[Any, Any] | None = None,
     provenance: bool = True,
     path: str = "model.zarr",
 ) -> Report:
@@ -587,12 +521,6 @@ def describe(
         would vary between samples of rows, beside the bounds of the computation.
     drift : Drift, optional
         From :func:`bigpca.quality.drift`, of this model: the report then has its chart.
-    layers : LayerComparison, optional
-        From :func:`bigpca.compare_layers`: the report then has its table.
-    held_out : (rows, labels), optional
-        Rows that were not fitted, with their classes: the report then has the accuracy of a model that predicts
-        classes, and which it confuses, measured on them in one read. Without them neither is shown; rows of the fit
-        would give an accuracy that is too high.
     provenance : bool, default True
         False leaves out paths and commands.
     path : str, default "model.zarr"
@@ -604,7 +532,6 @@ def describe(
     for name, given, sign, maker in (
         ("standard_errors", standard_errors, "component_angle_", "bigpca.quality.standard_errors(model, X)"),
         ("drift", drift, "z", "bigpca.quality.drift(model)"),
-        ("layers", layers, "metric", "bigpca.compare_layers(X)"),
     ):
         if given is not None and not hasattr(given, sign):
             raise TypeError(f"{name} is {an(type(given).__name__)}. Pass what {maker} returns.")
@@ -617,23 +544,20 @@ def describe(
     subject = Subject(model, own, image_shape, read, known, standard_errors, drift, is_field)
     names = axis_names(range(min(k, MAX_COMPONENTS)), component_names(model, k), shares_or_none(model))
     extremes = () if read is None else describe_ends(read.ends, names, known)
-    light, classes = (None, None) if held_out is None else classified(model, *held_out)
     data = data_name(model) if provenance else ""
     return Report(
         title=method_name(model) + (f" of {data}" if data else ""),
         summary=_summary(model, k),
-        lights=lights_of(model, own) + (() if light is None else (light,)),
-        classes=classes,
+        lights=lights_of(model, own),
         figures=_figures(subject),
         components=_components_table(model, standard_errors),
         features=None if own is None or image_shape is not None else _features_table(own, component_names(model, k)),
-        layers=None if layers is None else _layers_table(layers),
         extremes=extremes,
         done=done_of(model, provenance=provenance),
         made=made_of(model, provenance=provenance),
         citations=citations_of(model),
         next_steps=_next_steps(path, scores, labels) if provenance else _next_steps("model.zarr"),
-        notes=(*_notes(subject, extremes), *_on_accuracy(model, held_out)),
+        notes=_notes(subject, extremes),
     )
 
 
@@ -698,27 +622,7 @@ def _scatter(subject: Subject, points: DrawnScores) -> Figure:
     caption = f"Scores of {points.title()}."
     if known.source:
         caption += f" {known.source[0].upper()}{known.source[1:]}."
-
-    names = component_names(subject.model, points.scores.shape[1])
-    pair = chosen((0, 1), names)
-    ratio, title = shares_or_none(subject.model), f"{name_of(subject.model)}, scores of {points.title()}"
-    names = axis_names(pair, names, ratio)
-    marks = () if pair[1] < 0 else _marks(points, pair, known)
-    if marks:
-        caption += " Point at a row to see its name" + (" and picture." if marks[-1].picture else ".")
-    return drawn("scores", caption, lambda ax: draw_points(ax, points, kinds, names, pair, title), marks=marks)
-
-
-def _marks(points: DrawnScores, pair: tuple[int, ...], known: Companions) -> tuple[Mark, ...]:
-    """Return what is known of up to 1,000 drawn rows, with pictures of up to 100: more would make a large file."""
-    places = np.unique(np.linspace(0, len(points.rows) - 1, min(len(points.rows), MAX_MARKS)).astype(int))
-    every = -(-len(places) // MAX_MARK_PICTURES)
-    marks = []
-    for i, place in enumerate(places):
-        row, (x, y) = int(points.rows[place]), points.scores[place, pair].tolist()
-        words = [known.name(row), known.label(row), f"{x:.4g}, {y:.4g}"]
-        marks.append(Mark(x, y, "\n".join(filter(None, words)), known.picture(row) if i % every == 0 else ""))
-    return tuple(sorted(marks, key=lambda mark: bool(mark.picture)))  # those with pictures above the others
+    return drawn("scores", caption, lambda ax: draw_scores(ax, subject.model, points, kinds))
 
 
 def _sampled(inner: Any) -> str:
@@ -760,12 +664,6 @@ def _components_table(model: Any, errors: Any = None) -> Table:
             found[name] = ["not determined" if np.isnan(one) else float(one) for one in values]
     names = [header.get(name, name.replace("_", " ")) for name in found.columns]
     return Table("Components", ("component", *names), tuple(found.itertuples(name=None)))
-
-
-def _layers_table(found: Any) -> Table:
-    rows = tuple((name, *map(float, row)) for name, row in zip(found.rows, found.values, strict=True))
-    metric = found.metric.capitalize() if found.metric == "procrustes" else found.metric.upper()
-    return Table(f"{metric} of layers", ("layer", *found.columns), rows)
 
 
 def _features_table(own: Weights, names: list[str]) -> Table:
@@ -821,23 +719,6 @@ def _notes(subject: Subject, extremes: tuple[Extremes, ...]) -> tuple[str, ...]:
     if subject.weights is not None and not drawn_whole and subject.weights.names[0] == "feature 0":
         notes.append("Features have no names. If they are pixels, give --image-shape HEIGHTxWIDTH.")
     return tuple(notes)
-
-
-def _on_accuracy(model: Any, held_out: tuple[Any, Any] | None) -> tuple[str, ...]:
-    if held_out is None:
-        if not hasattr(model, "classes_") or not hasattr(model, "predict"):
-            return ()
-        return (
-            "The accuracy is not known, because no held-out rows were given. Give held_out=(X, y), or --held-out ROWS "
-            "and --held-out-labels FILE, of rows that were not fitted.",
-        )
-    own, given = getattr(provenance_of(model), "source", None), source_of(open_array(held_out[0]))
-    if not own or given is None or not given.path or public(given.path) not in own.split(", "):
-        return ()
-    return (
-        "The held-out rows come from the source of the fit. If any of them were used in the fit, the accuracy "
-        "is too high.",
-    )
 
 
 def write_report(

@@ -11,12 +11,11 @@ import io
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from html import escape
 from typing import Any
 
 from bigpca.errors import printable
 from bigpca.plots.style import ACCENT, GRID, INK, plain_figure
-from bigpca.report.records import Extremes, Figure, Mark, Report, Table, Verdict
+from bigpca.report.records import Extremes, Figure, Report, Table, Verdict
 
 MAX_SHOWN = 60  # rows of a table on the page; its file has all
 SYMBOLS = {Verdict.PASS: "✓", Verdict.WARNING: "!", Verdict.FAIL: "✗", Verdict.NONE: "?"}
@@ -41,7 +40,7 @@ def render(report: Report) -> str:
         keep_trailing_newline=True,
     )
     pages.filters |= {"cell": cell, "base64": lambda table: base64.b64encode(csv_of(table).encode()).decode()}
-    tables = (report.components, report.features, report.layers, report.classes)
+    tables = (report.components, report.features)
     return pages.get_template("page.html").render(
         report=report,
         tables=[one for one in tables if one is not None],
@@ -99,28 +98,11 @@ def _inert(value: object) -> object:
     return "" if value is None else repr(value) if isinstance(value, float) else value
 
 
-def drawn(
-    name: str, caption: str, draw: Callable[[Any], Any], *, height: float = HEIGHT, marks: Sequence[Mark] = ()
-) -> Figure:
+def drawn(name: str, caption: str, draw: Callable[[Any], Any], *, height: float = HEIGHT) -> Figure:
     """Return the figure that ``draw`` makes in the axes that it is called with."""
     figure = plain_figure(WIDTH, height)
-    ax = figure.subplots()
-    draw(ax)
-    svg = svg_of(figure, name)  # which also places the axes
-    if not marks:
-        return Figure(name, caption, svg)
-    at = figure.transFigure.inverted().transform(ax.transData.transform([(mark.x, mark.y) for mark in marks]))
-    shown = "".join(_mark(72 * WIDTH * x, 72 * height * (1 - y), mark) for (x, y), mark in zip(at, marks, strict=True))
-    return Figure(name, caption, svg.removesuffix("</svg>") + shown + "</svg>")
-
-
-def _mark(x: float, y: float, mark: Mark) -> str:
-    """Return an invisible point with its text, which browsers show beside a pointer, and its picture for the style."""
-    left, top = min(x + 6, 72 * WIDTH - 74), max(y - 78, 2)
-    place = f"x='{left:.1f}' y='{top:.1f}' width='72' height='72'"
-    picture = f"<image href='{mark.picture}' {place}/>" if mark.picture else ""
-    words = escape(printable(mark.words))
-    return f"<g class='mark'><circle cx='{x:.1f}' cy='{y:.1f}' r='4'/>{picture}<title>{words}</title></g>"
+    draw(figure.subplots())
+    return Figure(name, caption, svg_of(figure, name))
 
 
 def svg_of(figure: Any, name: str) -> str:

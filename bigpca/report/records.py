@@ -34,26 +34,6 @@ class Light:
 
 
 @dataclass(frozen=True)
-class Mark:
-    """What is shown while a pointer is over a point of a figure.
-
-    Attributes
-    ----------
-    x, y : float
-        Where the point is, in the units of the axes.
-    words : str
-        Lines of text.
-    picture : str
-        A data URI, or "".
-    """
-
-    x: float
-    y: float
-    words: str
-    picture: str = ""
-
-
-@dataclass(frozen=True)
 class Figure:
     """A figure as SVG.
 
@@ -135,9 +115,8 @@ class Report:
         The kind of the model, and what it is in a line.
     lights : tuple of Light
     figures : tuple of Figure
-    components, features, classes, layers : Table or None
-        Eigenvalues with their bounds; the features with the largest weights; predicted classes of held-out rows; how
-        similar layers are.
+    components, features : Table or None
+        Eigenvalues with their bounds; the features with the largest weights.
     extremes : tuple of Extremes
     done, made : tuples of (name, text)
         What the fit did to its rows, with its parameters; how the model was made, and what was planned for it.
@@ -153,8 +132,6 @@ class Report:
     figures: tuple[Figure, ...]
     components: Table
     features: Table | None
-    classes: Table | None
-    layers: Table | None
     extremes: tuple[Extremes, ...]
     done: tuple[tuple[str, str], ...]
     made: tuple[tuple[str, str], ...]

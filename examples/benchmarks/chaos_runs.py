@@ -110,10 +110,10 @@ def _fit_layers(X: Any, places: "Places", progress: Callable[[Any], None]) -> An
 
 
 def _report(X: Any, places: "Places", progress: Callable[[Any], None]) -> Any:
-    """A page with scores that are computed as they are read, and with held-out rows."""
+    """A page with scores that are computed as they are read."""
     model, classes = bp.load(places.folder / "classes.zarr"), np.arange(len(X)) % 3
     out = places.run / "out.html"
-    options = {"scores": model.transform(X), "labels": classes, "held_out": (X, classes), "overwrite": True}
+    options = {"scores": model.transform(X), "labels": classes, "overwrite": True}
     with telling(progress):
         return Path(write_report(model, out, **options)).read_bytes()
 

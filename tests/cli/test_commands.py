@@ -1,7 +1,6 @@
 """What each command does, says and writes."""
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -44,14 +43,6 @@ def test_fit_saves_what_the_library_computes_and_prints_plan_and_summary(store: 
         "Next: bigpca report",
     ):
         assert text in result.stdout
-
-
-def test_the_memory_of_scores_is_told_apart_from_the_planned_fit_and_that_of_a_kept_model_is_not_told(
-    store: Path,
-) -> None:
-    line = ("fit", store, "-k", 4, "--model", "m.zarr", "--scores", "s.zarr")
-    assert re.search(r"\(planned: [^)]*\), .* with the scores", run(*line).stdout)
-    assert "with the scores" not in run(*line).stdout  # the same line again: no model is fitted
 
 
 def test_reads_of_row_panels_are_counted_as_in_the_plan_and_in_the_model(store: Path) -> None:

@@ -111,7 +111,7 @@ def test_an_error_is_one_paragraph_on_stderr_and_a_traceback_only_with_debug(sto
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "x", "--method", "fishr"], "Did you mean fisher?"),
+        (["fit", "x", "--method", "fishr"], "'fishr' is not one of"),
         (["fit", "x", "--n-components", "abc"], "'abc' is not valid: it is not a number. How many: an integer"),
         (["fit", "x", "--memory-limit", "xyz"], "'xyz' is not a size"),
         (["fit", "x", "--nope"], "No such option"),

@@ -68,17 +68,17 @@ def test_an_order_that_is_not_alphabetical_is_kept(folder: Path) -> None:
         (("ingest", "s_1.npy", "s_2.npy"), "Add --out STORE"),
         (("ingest", "s_1.npy", "s_2.npy", "s_3.npy"), "Add --out STORE"),
         (("fit", "s_1.npy", "s_1.npy"), "s_1.npy is given twice"),
-        (("fit", "keyed.zarr", "--labels", "labels.csv::species"), "Choose another method (fisher, roweis"),
+        (("fit", "keyed.zarr", "--labels", "labels.csv::species"), "--method pca does not use labels. Choose another"),
         (("fit", "keyed.zarr", "--method", "fisher"), "requires labels. Add --labels FILE::COLUMN"),
-        (("fit", "keyed.zarr", "--method", "fischer"), "Did you mean fisher?"),
-        (("fit", "keyed.zarr", "--landmarks", 9), "--landmarks requires --kernel"),
-        (("fit", "keyed.zarr", "--gamma", 0.1), "PCA does not use --gamma. Leave out --gamma, or add --kernel"),
+        (("fit", "keyed.zarr", "--method", "fischer"), "'fischer' is not one of 'pca', 'factor'"),
+        (("fit", "keyed.zarr", "--landmarks", 9), "--method pca cannot be used with --landmarks; it takes"),
+        (("fit", "keyed.zarr", "--gamma", 0.1), "PCA does not use --gamma. Leave out --gamma."),
         (("fit", "keyed.zarr", "--kernel", "rbf", "--whiten"), "KernelPCA does not use --whiten"),
         (("fit", "keyed.zarr", "-k", "elbo"), "Did you mean elbow?"),
         (("fit", "keyed.zarr", "--key", "filename"), "--key requires --labels"),
         (("plan", "keyed.zarr", "--solver", "krilov"), "Did you mean krylov?"),
         (("fit", "keyed.zarr", "--method", "cca"), "requires targets. Add --targets SOURCE"),
-        (("fit", "keyed.zarr", "--targets", "y.npy"), "does not use targets. Choose another method (cca, plssvd"),
+        (("fit", "keyed.zarr", "--targets", "y.npy"), "does not use targets. Choose another --method"),
         (("fit", "keyed.zarr", "--method", "ridge", "--labels", "y.npy"), "--method ridge does not use labels. Choose"),
         (("fit", "keyed.zarr", "--method", "ridge", "-k", 2, "--targets", "y.npy"), "does not use --n-components"),
         (("fit", "keyed.zarr", "--method", "ridge", "--targets", "s_1.npy", "--alpha", "a"), "0.1,1,10"),
@@ -178,19 +178,12 @@ def test_a_linear_model_is_exported_as_its_matrix_and_as_a_file_of_onnx(folder: 
     assert ".pkl cannot be written here. Choose .npz" in words(run("export", "k.zarr", "--out", "m.pkl").stderr)
 
 
-def test_a_regularized_discriminant_is_reported_with_its_accuracy_on_held_out_rows(folder: Path) -> None:
+def test_a_discriminant_is_regularized_by_a_number(folder: Path) -> None:
     options = ("keyed.zarr", "--method", "fisher", "--labels", "labels.csv::species", "--key", "filename")
     assert run("fit", *options, "--regularization", 0.5, "--model", "m.zarr").exit_code == 0
-    model = bp.load("m.zarr")
-    assert model.regularization == 0.5
-    np.save("new.npy", rows_of(folder) + np.random.default_rng(1).standard_normal((N, D)))
-    record = run_json("report", "m.zarr", "--held-out", "new.npy", "--held-out-labels", "y.npy")
-    accuracy = {light["name"]: light["text"] for light in record["lights"]}["accuracy"]
-    assert accuracy.startswith(f"{100 * model.score('new.npy', CLASSES):.3g} % of {N} held-out rows")
-    alone, vague = run("report", "m.zarr", "--held-out", "new.npy"), run("fit", *options, "--regularization", "much")
-    assert (alone.exit_code, "belong together" in words(alone.stderr)) == (2, True)
+    assert bp.load("m.zarr").regularization == 0.5
+    vague = run("fit", *options, "--regularization", "much")
     assert (vague.exit_code, "'much' is not valid: it is not a number" in words(vague.stderr)) == (2, True)
-    assert "<bool>" not in run("fit", "--help").output + run("--help").output
 
 
 LABELLED = {
@@ -323,7 +316,7 @@ def test_targets_are_read_beside_the_rows_again_and_two_sets_of_features_are_com
     said = run("fit", "x.zarr", "--method", "plssvd", "--no-scale", "--targets", "part.npy", "--model", "m.zarr")
     assert said.exit_code == 0, said.output
     assert line_of(said.stdout, "targets") == "90 rows x 2 columns, float64, 1.4 KiB, 1 chunk"
-    assert "component  covariance" in said.stdout
+    assert "covariance     share" in said.stdout
     assert line_of(run("info", "m.zarr").stdout, "model") == "PLSSVD of 90 rows x 6 columns, and 2 of targets"
     store.resize((N, D))
     store[90:] = X[90:]
@@ -356,20 +349,13 @@ def test_commands_are_listed_in_the_order_of_use() -> None:
     for name in order:
         said = run(name, "--help").stdout
         assert f"bigpca {name}" in said.split("Examples:")[1]
-        assert re.findall(r"<(?:str|list|int|path)", said) == []  # types of Python, which no one types
 
 
-def test_a_fit_shows_its_groups_the_errors_of_folds_and_what_comes_next(folder: Path) -> None:
+def test_a_fit_shows_its_groups_and_what_comes_next(folder: Path) -> None:
     rows = np.random.default_rng(0).standard_normal((90, 6)) * np.arange(6, 0, -1)
     np.save("x.npy", rows)
-    np.save("y.npy", rows[:, :2])
     np.save("g.npy", np.arange(90) // 12)
     said = run("fit", "x.npy", "-k", 2, "--groups", "g.npy", "--model", "g.zarr").stdout
     assert line_of(run("info", "g.zarr").stdout, "groups") == "8: 0, 1, 2, 3, 4, ..."
     assert said.endswith("Next: bigpca report g.zarr\n")
     assert run_json("info", "g.zarr")["groups"] == list(range(8))
-    chosen = ("--method", "pls", "--targets", "y.npy", "-k", "cross-validated:3", "--model", "p.zarr")
-    said, model = run("fit", "x.npy", *chosen).stdout, bp.load("p.zarr")
-    k, errors = model.n_components_, model.cv_errors_.mean(axis=0)
-    expected = f"mean error of 3 folds: {errors[0]:.4g} with 0 components, {errors[k]:.4g} with {k}"
-    assert line_of(said, "of folds") == line_of(run("info", "p.zarr").stdout, "of folds") == expected

@@ -33,7 +33,7 @@ def test_report_writes_a_page_and_prints_its_checks(model: Path) -> None:
     assert "Standard errors say how far eigenvalues would vary" in Path("report.html").read_text()
     shown = run("report", model, "--no-provenance", "--overwrite")
     assert "No scores were given" in shown.stdout
-    assert "rows omitted      pass: 0 of 3,000" in shown.stdout
+    assert "rows omitted  pass: 0 of 3,000" in shown.stdout
     assert "m.zarr" not in Path("report.html").read_text().replace("model.zarr", "").replace("bp.load", "")
 
 

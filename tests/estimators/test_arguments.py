@@ -343,11 +343,6 @@ def read_alone(tmp_path: Path) -> dict[str, tuple[Argument, Array]]:
         "rows that are written": (Argument("rows", lambda A: written(A, tmp_path)), X),
         "scores of a figure": (Argument("scores", lambda A: drawn(bp.plots.scores(MODEL, scores=A))), SCORES),
         "scores of a frame": (Argument("scores", lambda A: numbers(MODEL.to_frame(A))), SCORES),
-        "maps": (
-            Argument("scores", lambda A: numbers(
-                bp.plots.maps(bp.data.as_maps(A, (1, 1)), components=(1,)).images[0].get_array()
-            )), SCORES,
-        ),
     }  # fmt: skip
 
 

@@ -15,7 +15,6 @@ import pytest
 import xarray as xr
 from matplotlib.colors import to_hex, to_rgba
 from matplotlib.figure import Figure
-from matplotlib.path import Path
 from matplotlib.text import Text
 from scipy.sparse import csr_array
 
@@ -86,13 +85,10 @@ FIGURES: dict[str, Callable[[dict[str, Any]], Any]] = {
     "scores of thousands": lambda m: bp.plots.scores(1000 * X, labels=CLASSES, ax=_narrow()),
     "scores of values": lambda m: bp.plots.scores(m["pca"], X, labels=X[:, 0]),
     "scores of one": lambda m: bp.plots.scores(m["one"], X, labels=THREE),
-    "ellipses": lambda m: bp.plots.scores(m["pca"], X, labels=pd.Series(THREE, name="$kind_"), ellipses=0.95),
-    "scree on a log scale": lambda m: bp.plots.scree(m["pca"], log=True),
+    "scores of a series": lambda m: bp.plots.scores(m["pca"], X, labels=pd.Series(THREE, name="$kind_")),
     "maps of components": lambda m: bp.plots.components(m["grid"]),
     "components": lambda m: bp.plots.components(m["pca"], (4, 3)),
     "component": lambda m: bp.plots.components(m["one"], (2, 2, 3)),
-    "maps": lambda m: bp.plots.maps(da.from_array(MAPS, chunks=2), n=5),
-    "maps of one component": lambda m: bp.plots.maps(MAPS[:1], (2,)),
     "weights": lambda m: bp.plots.components(m["selected"], feature_names=NAMES[:12]),
     "weights of two sides": lambda m: bp.plots.components(bp.PLSSVD(2).fit(X, X[:, :3])),
     "correlations": lambda m: bp.plots.scree(bp.CCA(3).fit(X[:, :5], X[:, 3:])),
@@ -230,35 +226,6 @@ def test_of_more_than_ten_classes_the_nine_largest_are_named_and_the_rest_are_ot
     assert [text.get_text() for text in ten.get_legend().get_texts()] == [*map(str, range(10))]
 
 
-def test_maps_are_coloured_by_three_components_on_one_scale() -> None:
-    maps = np.where(np.arange(16 * 25 * 4).reshape(MAPS.shape) == 4 * 25 + 3, np.nan, MAPS)
-    ax = bp.plots.maps(maps, (3, 0, 1), n=2)
-    picture = np.asarray(ax.images[0].get_array())
-    assert picture.shape == (5, 5 + 2 + 5, 3)
-    values = maps[:2][..., [3, 0, 1]].reshape(-1, 3)
-    low, high = np.nanpercentile(values[np.isfinite(values).all(axis=1)], (2, 98), axis=0)
-    truth = ((maps[1][..., [3, 0, 1]] - low) / (high - low)).clip(0, 1)
-    truth[0, 0, 0] = 1  # no score: white
-    np.testing.assert_allclose(picture[:, 7:], truth, rtol=0, atol=1e-12)
-    title = ax.get_title(loc="left").replace("\n", " ")
-    assert title == "2 of 16 maps, components 3, 0, 1 as red, green, blue"
-
-
-@pytest.mark.parametrize(
-    ("given", "components", "message"),
-    [
-        (X, (1, 2, 3), "Pass bp.data.as_maps"),
-        (MAPS, (1, 2), "1 or 3 of the 4 are drawn, such as"),
-        (MAPS, (4,), "but there are 4. Give numbers from 0 to 3"),
-    ],
-)
-def test_maps_reject_scores_that_are_no_maps_and_components_that_there_are_not(
-    given: np.ndarray, components: tuple[int, ...], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        bp.plots.maps(given, components)
-
-
 def test_rows_without_scores_are_left_out_and_counted() -> None:
     scores = rows(50, 2)
     scores[[3, 9]] = np.nan
@@ -331,12 +298,6 @@ def test_negative_eigenvalues_are_drawn_on_a_linear_scale() -> None:
     assert (ax.get_yscale(), ax.get_ylabel()) == ("linear", "eigenvalue")
 
 
-def test_ellipses_hold_their_share_of_gaussian_rows() -> None:
-    rows = np.random.default_rng(0).standard_normal((20_000, 2)) @ [[3, 1], [0, 1]]
-    ax = bp.plots.scores(rows, ellipses=0.8)
-    assert Path(ax.lines[0].get_xydata()).contains_points(rows).mean() == pytest.approx(0.8, abs=0.01)
-
-
 def test_maps_of_components_have_north_up_east_right_and_grey_land(models: dict[str, Any]) -> None:
     ax, model = bp.plots.components(models["grid"]), models["grid"]
     field = np.full((3, 12), np.nan)
@@ -404,12 +365,6 @@ ERRORS: dict[str, tuple[Callable[[dict[str, Any]], Any], type[Exception], str]] 
         lambda m: bp.plots.drift(m["pca"]),
         TypeError,
         r"result is a PCA\. Pass what .*drift\(model\)",
-    ),
-    "a whole ellipse": (lambda m: bp.plots.scores(m["pca"], X, ellipses=1.0), ValueError, "ellipses = 1.0; a share"),
-    "ellipses of values": (
-        lambda m: bp.plots.scores(m["pca"], X, labels=X[:, 0], ellipses=0.5),
-        ValueError,
-        "ellipses are drawn for classes",
     ),
     "labels": (lambda m: bp.plots.scores(m["pca"], X, labels=[1, 2]), ValueError, "2 labels for 400 rows"),
     "no rows": (lambda m: bp.plots.scores(m["pca"]), TypeError, "no rows were given with the PCA"),

@@ -20,6 +20,7 @@ from bigpca.estimators.shared.tables import in_a_line
 from bigpca.plots.data import shares_or_none, whole_of
 from bigpca.plots.style import percents
 from bigpca.report import describe
+from bigpca.report.describing import lights_of
 from tests.cli.running import run
 from tests.estimators.test_every_estimator import CASES, CLASSES, NEW, NUMBERS, READING, X, fitted, known
 
@@ -137,10 +138,6 @@ def test_figures_show_the_attributes_of_the_model(name: str) -> None:
     scores = model.transform(new_rows(model))
     ax = bp.plots.scores(model, rows=new_rows(model))
     np.testing.assert_allclose(ax.collections[0].get_offsets(), scores[:, :2])
-    _, k = scores.shape
-    (image,) = bp.plots.maps(scores[:6].reshape(1, 3, 2, k), components=(k - 1,)).images
-    low, high = np.percentile(drawn := scores[:6, -1].reshape(3, 2), [2, 98])
-    np.testing.assert_allclose(image.get_array()[..., 0], np.clip((drawn - low) / (high - low), 0, 1), atol=1e-12)
     if axes is not None:
         (image,) = (heat := bp.plots.components(model)).images
         shown = [int(label.get_text().split()[-1]) for label in heat.get_yticklabels()]
@@ -236,23 +233,17 @@ def test_info_shows_the_attributes_of_the_model(name: str, tmp_path: Path) -> No
         else:
             expected = getattr(held, CERTIFIED.get(key, f"{key}_"))
         np.testing.assert_allclose(value, expected, rtol=1e-12, err_msg=key)
-    told, certified = facts(record), getattr(held, "captured_variance_bounds_", None)
-    assert told.get("converged") == {None: None, True: "yes", False: "NO"}[getattr(held, "converged_", None)]
-    if certified is not None:
-        total, (low, high) = 100 * shares(model).sum(), 100 * np.asarray(certified)
-        inside = f"{total:.2f} % of {whole_of(model)} ({low:.2f} to {high:.2f})"
-        outside = f"{low:.2f} to {high:.2f} % of {whole_of(model)}"
-        assert told["captured"] == (outside if name == "ApproximatePCA tutorial" else inside)
-    if isinstance(model, bp.SketchTransformer):
-        assert components_table(model) == []
-        return
-    head, *lines = components_table(model)
-    assert [line.split()[0] for line in lines] == model.get_feature_names_out().tolist()
-    np.testing.assert_allclose([float(line.split()[1]) for line in lines], model.summary().iloc[:, 0], rtol=1e-5)
-    assert head.split()[1] == model.summary().columns[0]
-    headings = {"share": "%", "cumulative": "so far"}
-    for name in model.summary().columns.drop(["lower", "upper"], errors="ignore"):
-        assert headings.get(name, name.replace("_", " ")) in head
+    lights = {light.name: light.text for light in lights_of(model, None)}
+    told = facts(model, record)
+    assert [told[one] for one in ("converged", "bounds")] == [lights[one] for one in ("converged", "bounds")]
+    table, summary = components_table(model), model.summary()
+    assert (table == "") == isinstance(model, bp.SketchTransformer)
+    if table:
+        head, _, *lines = table.splitlines()
+        assert head.split() == summary.columns.tolist()
+        assert [line.split()[0] for line in lines] == model.get_feature_names_out().tolist()
+        found = [[float(one) for one in line.split()[1:]] for line in lines]
+        np.testing.assert_allclose(found, summary, rtol=1e-5)
 
 
 @every
@@ -301,14 +292,6 @@ def test_datasets_hold_the_attributes_of_the_model(name: str) -> None:
             attributes = (getattr(model, f"{one}{key}_", None) for one in (side, ""))
             expected = np.asarray(next(one for one in attributes if one is not None))
             np.testing.assert_array_equal(variable, expected.T if side and expected.ndim == 2 else expected, key)
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_the_table_of_layers_shows_the_numbers_of_the_comparison() -> None:
-    found = bp.compare_layers({"a": X, "b": X**2, "c": np.tanh(X)})
-    table = describe(bp.PCA(2).fit(X), layers=found).layers
-    assert table is not None
-    np.testing.assert_array_equal([row[1:] for row in table.rows], found.values)
 
 
 def of_onnx(model: Any, rows: Any, folder: Path) -> Any:

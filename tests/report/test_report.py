@@ -204,7 +204,6 @@ GAPS = [_with(X, np.s_[:n, 0], np.nan) for n in (3, 60)]
 PAIRS = bp.PCA(4, nan_policy="pairwise")
 LIKELY = bp.PCA(2, nan_policy="em", max_passes=None)
 SPARSE = np.where(np.random.default_rng(0).random((60, 12)) < 0.5, np.nan, X[:60])
-CONSTANT = _with(X, np.s_[:, 5], 7.0)
 LEADING = np.random.default_rng(0).standard_normal((300, 1))  # a direction beside one column of 43 % of the variance
 BESIDE = np.hstack([LEADING + 0.2 * NOISE[:300, :1] + np.zeros(29), 5.17 * NOISE[300:600, :1]])
 UNCENTRED = bp.PCA(1, center=np.full(12, -99.0), scale=np.geomspace(1, 1e-3, 12))
@@ -263,8 +262,6 @@ CHECKS: dict[str, tuple[Any, np.ndarray, str, Verdict | None, str]] = {
     "forgotten": (bp.PCA(1), BESIDE, "columns", None, ""),
     "iterated": (bp.PCA(1, **FINE), BESIDE, "columns", None, ""),
     "kernel": (bp.KernelPCA(2, kernel="rbf"), X[:60], "columns", None, ""),
-    "varied": (bp.PCA(4), X, "constant columns", Verdict.PASS, "all 12 columns have weights"),
-    "constant": (bp.PCA(4), CONSTANT, "constant columns", Verdict.WARNING, "1 of 12 columns .* component: feature 5"),
     "complete": (bp.PCA(4), X, "rows omitted", Verdict.PASS, "0 of 300"),
     "few gaps": (OMIT, GAPS[0], "rows omitted", Verdict.WARNING, r"3 of 300 \(1 %\)"),
     "many gaps": (OMIT, GAPS[1], "rows omitted", Verdict.FAIL, r"60 of 300 \(20 %\)"),
@@ -289,7 +286,7 @@ def test_a_check_passes_or_not_with_the_number_that_decides(
     found = {light.name: light for light in lights_of(model, own)}
     of_columns = ["columns"] if "columns" in found else []  # the others are always there
     of_new = ["new rows"] if "new rows" in found else []
-    assert list(found) == ["converged", "bounds", "spectrum", *of_columns, "constant columns", "rows omitted", *of_new]
+    assert list(found) == ["converged", "bounds", "spectrum", *of_columns, "rows omitted", *of_new]
     if verdict is None:  # the model does not keep the number
         assert name not in found
         return
@@ -447,17 +444,6 @@ def test_a_file_of_labels_is_joined_to_stored_scores_by_key_in_reports_and_figur
     assert ("by position" in caplog.text) != by_key
 
 
-def test_a_picture_of_many_rows_is_decoded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    Image.new("RGB", (200, 100)).save(tmp_path / "shared.png")
-    opened: list[object] = []
-    open_image = Image.open
-    monkeypatch.setattr(Image, "open", lambda *given: opened.append(given) or open_image(*given))
-    assert len({thumbnail(tmp_path, "shared.png") for _ in range(40)}) == len(opened) == 1
-    Image.new("RGB", (100, 90)).save(tmp_path / "shared.png")
-    thumbnail(tmp_path, "shared.png")
-    assert len(opened) == 2
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_pictures_outside_the_folder_or_broken_are_not_shown(folder: Path) -> None:
     (folder / "link.png").symlink_to(folder.parent / "outside.png")
@@ -474,10 +460,9 @@ def test_pictures_outside_the_folder_or_broken_are_not_shown(folder: Path) -> No
     assert [found.picture(row) for row in range(3)] == ["", "", ""]
     report = describe(bp.PCA(2).fit(X[:3]), scores=X[:3, :2], labels=str(folder / "labels.csv"), keys=False)
     assert companions(pictures=[str(folder / "bomb.png")], n=1).picture(0) == ""
-    with pytest.raises(ValueError, match=r"bomb.png declares too many pixels: Image size"):
+    with pytest.raises(Image.DecompressionBombError):
         thumbnail(folder, "bomb.png")
     assert "No image files were found" in report.notes[0]
-    assert any("to see its name." in figure.caption for figure in report.figures)
 
 
 # Writing
@@ -606,7 +591,6 @@ ERRORS: dict[str, tuple[dict[str, Any], type[Exception], str]] = {
     "shape": ({"image_shape": (5, 5)}, ValueError, "image_shape"),
     "no drift": ({"drift": True}, TypeError, r"drift is a bool\. Pass what bigpca\.quality\.drift"),
     "no errors": ({"standard_errors": bp.PCA(1)}, TypeError, r"standard_errors is a PCA\. Pass what"),
-    "no layers": ({"layers": {"a": X}}, TypeError, r"layers is a dict\. Pass what bigpca\.compare_layers"),
 }
 
 
@@ -637,19 +621,12 @@ def test_components_of_a_field_are_maps_unless_the_features_are_named(coords: An
         (bp.Ridge([1.0, 9.0]), ("component", "alpha", "cv score"), "and 3 columns of Y: 3 targets, exact"),
     ],
 )
-def test_models_of_two_sides_report_what_they_found_and_a_table_of_layers(
-    model: Any, columns: tuple[str, ...], summary: str
-) -> None:
+def test_models_of_two_sides_report_what_they_found(model: Any, columns: tuple[str, ...], summary: str) -> None:
     model.fit(X[:, :5], X[:, 4:7])
-    layers = bp.compare_layers({"first": X[:, :5], "second": X[:, 4:7]})
-    report = describe(model, scores=model.transform(X[:, :5]), layers=layers)
+    report = describe(model, scores=model.transform(X[:, :5]))
     assert report.components.header == columns
     assert summary in report.summary
     assert [one.name for one in report.figures] == ["scree", "scores"]
-    assert report.layers is not None
-    assert report.layers.header == ("layer", "first", "second")
-    assert [row[0] for row in report.layers.rows] == ["first", "second"]
-    assert "<h2>CKA of layers</h2>" in render(report)
     assert len(report.citations) == 2
 
 
@@ -662,53 +639,6 @@ def test_shares_of_a_discriminant_are_of_the_variance_between_the_classes() -> N
     assert f"% {of}" in report.components.header
     assert "Of the variance between the classes, " in report.figures[0].caption
     assert f"100 % {of}" in model._repr_mimebundle_()["text/html"]
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_accuracy_and_confusions_are_of_held_out_rows_and_unknown_without_them(tmp_path: Path) -> None:
-    rows, names = X + 2 * np.eye(3, 12)[CLASSES], np.array(["a", "b", "c"])[CLASSES]
-    model = bp.FisherDiscriminantAnalysis().fit(rows[:200], names[:200])
-    held, truth = rows[200:], np.where(np.arange(100) % 10 == 0, None, names[200:])
-    report = describe(model, held_out=(held, truth))
-    light, table, given = report.lights[-1], report.classes, np.arange(100) % 10 > 0
-    assert table is not None
-    predicted = model.predict(held)[given]
-    expected = [[((names[200:][given] == a) & (predicted == b)).sum() for b in "abc"] for a in "abc"]
-    assert [line[1:4] for line in table.rows] == [tuple(line) for line in expected]
-    assert sum(line[4] for line in table.rows) == 90
-    assert light.text.startswith(f"{np.trace(expected) / 0.9:.3g} % of 90 held-out rows")
-    assert "predicted a" in render(report)
-    assert light.verdict == Verdict.PASS
-    assert describe(model, held_out=(held, np.roll(truth, 1))).lights[-1].verdict == Verdict.WARNING
-    assert not any("accuracy" in note for note in report.notes)
-    unknown = describe(model, scores=model.transform(rows[:200]), labels=names[:200])
-    assert unknown.classes is None
-    assert all(light.name != "accuracy" for light in unknown.lights)
-    assert any("The accuracy is not known" in note for note in unknown.notes)
-    for one, y, message in (
-        (model, CLASSES[200:] + 7, "none of the 100 labels"),
-        (bp.PCA(2).fit(X), names, "does not"),
-    ):
-        with pytest.raises((ValueError, TypeError), match=message):
-            describe(one, held_out=(held, y))
-    np.save(tmp_path / "rows.npy", rows)
-    stored = bp.FisherDiscriminantAnalysis().fit(tmp_path / "rows.npy", names)
-    np.save(tmp_path / "ows.npy", rows)
-    for name, same in (("rows.npy", True), ("ows.npy", False)):
-        notes = describe(stored, held_out=(tmp_path / name, names)).notes
-        assert any("from the source of the fit" in note for note in notes) is same
-
-
-def test_points_have_the_names_labels_and_scores_of_their_rows_where_they_are_drawn(pca: bp.PCA) -> None:
-    keys, scores = [f"<key {i}>" for i in range(len(X))], pca.transform(X)
-    (figure,) = (one for one in describe(pca, scores=scores, labels=CLASSES, keys=keys).figures if one.name == "scores")
-    marks = re.findall(r"<circle cx='(.*?)' cy='(.*?)' r='4'/><title>(.*?)</title>", figure.svg, re.DOTALL)
-    assert [mark[2] for mark in marks[:2]] == [
-        f"&lt;key {i}&gt;\n{CLASSES[i]}\n{scores[i, 0]:.4g}, {scores[i, 1]:.4g}" for i in range(2)
-    ]
-    at = np.array([mark[:2] for mark in marks], float)
-    drawn = np.array(re.findall(r'<use[^>]* x="([\d.]+)" y="([\d.]+)" style="fill: #5a87e1', figure.svg), float)
-    np.testing.assert_allclose(at[CLASSES == 0], drawn[:-1], rtol=0, atol=0.06)  # the last is in the legend
 
 
 def test_a_sketch_has_no_components_to_report_on() -> None:

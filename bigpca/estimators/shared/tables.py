@@ -127,8 +127,6 @@ class Tables(BaseEstimator):
         feature_names: Input | None = None,
         standard_errors: Input | None = None,
         drift: object = None,
-        layers: Input | None = None,
-        held_out: tuple[Unchecked, Unchecked] | None = None,
         provenance: bool = True,
         overwrite: bool = False,
     ) -> FilePath | str:
@@ -153,10 +151,6 @@ class Tables(BaseEstimator):
             From :func:`bigpca.quality.standard_errors`, of this model.
         drift : Drift, default None
             From :func:`bigpca.quality.drift`, of this model.
-        layers : LayerComparison, default None
-            From :func:`bigpca.compare_layers`: the report then has its table.
-        held_out : (rows, labels), default None
-            Rows that were not fitted, with their classes: accuracy is measured on them, in one read.
         provenance : bool, default True
             False leaves out paths and commands.
         overwrite : bool, default False
@@ -180,8 +174,6 @@ class Tables(BaseEstimator):
             feature_names=feature_names,
             standard_errors=standard_errors,
             drift=drift,
-            layers=layers,
-            held_out=held_out,
             provenance=provenance,
             overwrite=overwrite,
         )

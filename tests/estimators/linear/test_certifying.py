@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import PCA, ApproximateKernelPCA, ApproximatePCA, KernelPCA, NystromKernelPCA
-from bigpca.cli.stores import describe, facts
+from bigpca.cli.stores import describe
 from bigpca.errors import ModelFormatError
 from bigpca.estimators.linear.maps import low_rank_plus_diagonal, orthonormality_error
 from bigpca.estimators.linear.model import LinearModel
@@ -91,7 +91,6 @@ def test_nothing_captures_a_share_of_a_trace_with_negative_parts(route: str, ker
     shown = describe(bp.load(tmp_path / "m.zarr"))
     assert shown["certificate"]["captured_variance_bounds"] is None
     assert shown["certificate"]["subspace_error_bounds"] is None
-    assert "to" not in str(facts(shown)["captured"])
 
 
 def angle(axes: Array, V: Array) -> float:
@@ -197,15 +196,6 @@ def test_forged_bounds_of_subspaces_are_rejected(model: Any, tmp_path: Path) -> 
         save_model(tmp_path / "m.zarr", forged, overwrite=True)
         with pytest.raises(ModelFormatError, match=r"subspace|upper bounds"):
             bp.load(tmp_path / "m.zarr")
-
-
-def test_the_command_line_shows_how_far_the_axes_can_be_turned() -> None:
-    shown = describe(PCA(2, solver="krylov").fit(data_with_spectrum(80, gap(9, 2))[0]))
-    bounds = shown["certificate"]["subspace_error_bounds"]
-    assert len(bounds) == 2
-    assert facts(shown)["leading axes"] == (
-        f"sine of the angle to the true subspaces at most {bounds[0]:.2g} {bounds[1]:.2g}"
-    )
 
 
 # What a solver certifies becomes attributes, survives the disk, and never outlives the fit that it was about
