@@ -349,15 +349,12 @@ def read_alone(tmp_path: Path) -> dict[str, tuple[Argument, Array]]:
 @pytest.mark.parametrize("form", ["masked", "list of masked rows", "Zarr, a chunk lost", "Dask of Zarr, a chunk lost",
                                   "HDF5, a chunk lost"])  # fmt: skip
 @pytest.mark.parametrize("name", ["rows of batches", "labels of batches", "rows that are written", "scores of a figure",
-                                  "scores of a frame", "maps"])  # fmt: skip
+                                  "scores of a frame"])  # fmt: skip
 def test_what_is_read_alone_keeps_its_mask_and_notices_lost_chunks(
     name: str, form: str, read_alone: dict[str, tuple[Argument, Array]], tmp_path: Path
 ) -> None:
     argument, values = read_alone[name]
-    if not (
-        name == "maps" and form in ("Dask of Zarr, a chunk lost", "list of masked rows")
-    ):  # lists and graphs hold none
-        check(argument, FORMS[form], tmp_path, values)
+    check(argument, FORMS[form], tmp_path, values)
     plt.close("all")
 
 
