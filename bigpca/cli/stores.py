@@ -111,7 +111,7 @@ def facts(model: Any, record: Mapping[str, Any]) -> dict[str, object]:
     from bigpca.plots.data import captured, fitted
     from bigpca.report.describing import bounds_light, converged_light
 
-    found = {name: record[name] for name in FACTS if name in record}
+    found = {name: record[name] for name in FACTS if record.get(name)}
     rows: dict[str, object] = {
         name.removeprefix("n_").replace("_", " "): one if isinstance(one, str) else f"{one:,.6g}"
         for name, one in found.items()
