@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 
 from bigpca.arrays import Array, Input, Integers, Matrix, Vector
-from bigpca.data.dask_arrays import source_of
 from bigpca.data.keys import Keys, aligned, keys_of_rows
 from bigpca.data.labels import one_each
 from bigpca.data.roles import are_scores
