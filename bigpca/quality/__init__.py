@@ -5,8 +5,7 @@
 - ``influence``  How much single rows, groups and columns weigh: standard errors from influence functions or groups;
   groups that differ from the others; weights of examples, rows at both ends, features that neighbours can replace.
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
-- ``pairs``  How similar two sets of features of the same rows are: aligned kernels, canonical correlations and
-  shapes, with errors.
+- ``pairs``  How similar two sets of features of the same rows are: aligned kernels and shapes, with errors.
 - ``windows``  PCA in windows along the columns, and distances between windows.
 - ``measurement``  A planned read of chosen rows for a measurement, and the row maps that several share.
 
@@ -37,7 +36,6 @@ if TYPE_CHECKING:
     from bigpca.quality.metrics import similarity as similarity
     from bigpca.quality.pairs import cka as cka
     from bigpca.quality.pairs import procrustes as procrustes
-    from bigpca.quality.pairs import svcca as svcca
     from bigpca.quality.windows import local_pca as local_pca
     from bigpca.quality.windows import plan_local_pca as plan_local_pca
 
@@ -48,7 +46,7 @@ HOMES = {
         "compare dot_product_error eigenvalue_difference frechet_distance principal_angles "
         "reconstruction_error similarity"
     ),
-    "bigpca.quality.pairs": "cka procrustes svcca",
+    "bigpca.quality.pairs": "cka procrustes",
     "bigpca.quality.windows": "local_pca plan_local_pca",
 }
 

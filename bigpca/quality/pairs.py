@@ -1,4 +1,4 @@
-"""How similar two sets of features of the same rows are: aligned kernels, correlations and shapes, with errors.
+"""How similar two sets of features of the same rows are: aligned kernels and shapes, with errors.
 
 All pairs of the layers of one or two networks, in one read of all.
 """
@@ -7,8 +7,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -17,7 +16,7 @@ from scipy.linalg import svdvals
 from scipy.special import stdtrit
 from scipy.stats import chi2
 
-from bigpca.arrays import DType, Input, Matrix, Vector, unpack
+from bigpca.arrays import Input, Matrix, Vector, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.data.dask_arrays import LEFT_OUT
 from bigpca.engine.events import ProgressArgument
@@ -29,7 +28,6 @@ from bigpca.errors import (
     positive_integer,
     real_number,
     required,
-    warn_approximation,
 )
 from bigpca.estimators.pairs.model import open_pair
 from bigpca.estimators.shared.folds import jackknife, placed_in_folds
@@ -37,15 +35,12 @@ from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.estimators.shared.opening import given_beside, read_once
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
+from bigpca.passes.accumulators.cross_moments import CrossMoments
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import blocks_of_batches, side_by_side
 from bigpca.solvers.components import MAX_FOLDS, check_total
-from bigpca.solvers.eigh import rounded_squares
-from bigpca.solvers.moments import Scatter
 from bigpca.solvers.pairs import alignment, block_edges, block_squares, unbiased_hsic, unbiased_rounding
 
 if TYPE_CHECKING:
@@ -155,61 +150,8 @@ def cka(
         )
     rows, groups = _pair(X, Y, "cka", sample_weight, groups, nan_policy, memory_limit)
     template = CrossMoments(rows.widths, Moments(rows.n_columns)) if debiased else Moments(rows.n_columns)
-    states, omitted = _states(rows, template, n_folds, groups, progress)
-    whole = merged(states)
-    value = float(_cka_of(whole, rows, "XY")[0, 1])
-    p_value = float(chi2.sf(whole.count * value + 1, 1)) if debiased else None
-    error = _error(states, lambda state: float(_cka_of(state, rows, "XY")[0, 1]))
-    return Alignment(value, error, p_value, whole.count, omitted)
-
-
-def svcca(
-    X: Input,
-    Y: Input | None = None,
-    *,
-    variance: float = 0.99,
-    n_folds: int | None = 10,
-    groups: Input | None = None,
-    sample_weight: Input | None = None,
-    nan_policy: str = "raise",
-    memory_limit: int | str | None = None,
-    progress: ProgressArgument = None,
-) -> Alignment:
-    """Return the mean canonical correlation of the leading principal components of X and Y, in one read.
-
-    The components of each side are those that hold a share ``variance`` of its variance (Raghu et al. 2017).
-
-    Parameters
-    ----------
-    X, Y, n_folds, groups, sample_weight, nan_policy, memory_limit, progress
-        As for :func:`cka`, with the same defaults; weights are always allowed.
-    variance : float in (0, 1], default 0.99
-
-    Returns
-    -------
-    Alignment
-        The mean correlation and its standard error; ``p_value`` is None.
-
-    Raises
-    ------
-    ValueError
-        As :func:`cka`.
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).standard_normal((200, 5))
-    >>> round(svcca(X, X @ np.diag([1, 2, 3, 4, 5]) + 7).value, 6)
-    1.0
-    """
-    real_number("variance", variance, "(0, 1]", "a share such as 0.99")
-    rows, groups = _pair(X, Y, "svcca", sample_weight, groups, nan_policy, memory_limit)
-    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, progress, PRECISE)
-    whole = merged(states)
-
-    def statistic(state: Moments) -> float:
-        return float(_svcca_of(state, rows, "XY", variance)[0, 1])
-
-    return Alignment(statistic(whole), _error(states, statistic), None, whole.count, omitted)
+    found = _alignment(rows, template, _cka_of, n_folds, groups, progress)
+    return replace(found, p_value=float(chi2.sf(found.n_rows * found.value + 1, 1)) if debiased else None)
 
 
 def procrustes(
@@ -253,13 +195,7 @@ def procrustes(
     1.0
     """
     rows, groups = _pair(X, Y, "procrustes", sample_weight, groups, nan_policy, memory_limit)
-    states, omitted = _states(rows, Moments(rows.n_columns), n_folds, groups, progress)
-    whole = merged(states)
-
-    def statistic(state: Moments) -> float:
-        return float(_procrustes_of(state, rows, "XY")[0, 1])
-
-    return Alignment(statistic(whole), _error(states, statistic), None, whole.count, omitted)
+    return _alignment(rows, Moments(rows.n_columns), _procrustes_of, n_folds, groups, progress)
 
 
 @dataclass(frozen=True, repr=False)
@@ -332,7 +268,6 @@ def compare_layers(
     *,
     metric: str = "cka",
     debiased: bool = True,
-    variance: float = 0.99,
     n_folds: int | None = None,
     groups: Input | None = None,
     nan_policy: str = "raise",
@@ -341,8 +276,7 @@ def compare_layers(
 ) -> LayerComparison:
     """Return how similar every layer of X is to every layer of Y, in one read of all layers side by side.
 
-    Memory and operations grow with (sum of widths)^2, as for one matrix of all columns. With Y, only the scatter of
-    each layer and the pairs of X and Y are computed: half of it for two networks of twelve equal layers.
+    Memory and operations grow with (sum of widths)^2, as for one matrix of all columns.
 
     Parameters
     ----------
@@ -350,12 +284,10 @@ def compare_layers(
         Features of the same rows in layers of a network.
     Y : the same for another network, default None
         None compares the layers of X with each other.
-    metric : {"cka", "procrustes", "svcca"}, default "cka"
-        As :func:`bigpca.quality.cka`, :func:`bigpca.quality.procrustes` or :func:`bigpca.quality.svcca`.
+    metric : {"cka", "procrustes"}, default "cka"
+        As :func:`bigpca.quality.cka` or :func:`bigpca.quality.procrustes`.
     debiased : bool, default True
-        As for :func:`bigpca.quality.cka`; the other metrics have no debiased form.
-    variance : float in (0, 1], default 0.99
-        As for :func:`bigpca.quality.svcca`.
+        As for :func:`bigpca.quality.cka`; the other metric has no debiased form.
     n_folds : int from 2 to 20, or None, default None
         Folds of the jackknife; each takes as much memory as the sums of all rows. None for no standard errors.
     groups : labels of the rows, default None
@@ -383,9 +315,7 @@ def compare_layers(
     >>> found.values.shape, float(found.values[0, 0])
     ((2, 2), 1.0)
     """
-    real_number("variance", variance, "(0, 1]", "a share such as 0.99")
-    of_svcca = partial(_svcca_of, variance=variance)
-    metrics: dict[str, Statistics] = {"cka": _cka_of, "procrustes": _procrustes_of, "svcca": of_svcca}
+    metrics: dict[str, Statistics] = {"cka": _cka_of, "procrustes": _procrustes_of}
     check_choice("metric", metric, metrics)
     if isinstance(X, Mapping):
         for network in (X, Y or {}):
@@ -402,10 +332,10 @@ def compare_layers(
             raise TypeError("dicts {name: rows}, or from_batches of such dicts, were expected for X and Y.")
         rows, names, split = found, [str(name) for name in blocks[1]], len(blocks[1])
     rows = rows.begun(nan_policy=nan_policy, memory_limit=memory_limit)
-    of_all = PairedMoments(tuple(map(Moments, rows.widths)), split) if Y else Moments(rows.n_columns)
+    of_all = Moments(rows.n_columns)
     template = CrossMoments(rows.widths, of_all) if debiased and metric == "cka" else of_all
     states: list[Any]
-    states, _ = _states(rows, template, n_folds, groups, progress, PRECISE if metric == "svcca" else None)
+    states, _ = _states(rows, template, n_folds, groups, progress)
     whole, own, others = merged(states), tuple(names[:split]), tuple(names[split:] or names)
 
     def table(state: Any) -> Matrix:
@@ -427,20 +357,28 @@ def _pair(
     return joined.begun(nan_policy=nan_policy, memory_limit=memory_limit), groups
 
 
+def _alignment(
+    rows: Rows, template: State, statistic: Statistics, n_folds: int | None, groups: Any, progress: ProgressArgument
+) -> Alignment:
+    """Return a statistic of two sides, with its error."""
+    states, omitted = _states(rows, template, n_folds, groups, progress)
+    whole: Any = merged(states)
+
+    def value(state: State) -> float:
+        return float(statistic(state, rows, "XY")[0, 1])
+
+    return Alignment(value(whole), _error(states, value), None, whole.count, omitted)
+
+
 def _states(
-    rows: Rows,
-    template: State,
-    n_folds: int | None,
-    groups: Any,
-    progress: ProgressArgument,
-    dtype: DType | None = None,
+    rows: Rows, template: State, n_folds: int | None, groups: Any, progress: ProgressArgument
 ) -> tuple[list[State], int]:
     """Return the states of the folds that have rows, or one of all rows, and the number of rows that were left out."""
     if n_folds is not None and not 2 <= positive_integer("n_folds", n_folds) <= MAX_FOLDS:
         raise ValueError(f"n_folds = {n_folds}; 2 to {MAX_FOLDS} were expected, or None.")
     single = n_folds is None and groups is None
     read: Accumulator = template if single else placed_in_folds(FoldStates(template, n_folds or 2), rows, groups)
-    found: Any = read_once(rows, read, "pairs", progress=progress, dtype=dtype)
+    found: Any = read_once(rows, read, "pairs", progress=progress)
     states = [found] if single else [state for state in found.states if state.count]
     n = sum(state.count for state in states)
     if n < 4:
@@ -464,10 +402,7 @@ def _cka_of(state: Any, rows: Rows, names: Sequence[str]) -> Matrix:
     """Return the alignment (L, L) of every two blocks: debiased if the state has the sums for it."""
     moments = state.moments if isinstance(state, CrossMoments) else state
     n, edges = moments.count, block_edges(rows.widths)
-    if isinstance(moments, PairedMoments):
-        squares = moments.squares(edges)
-    else:
-        squares = block_squares(unpack(moments.packed, moments.n_features), edges)
+    squares = block_squares(unpack(moments.packed, moments.n_features), edges)
     _traces(moments, edges, names)
     if not np.isfinite(squares).all() or not (np.diagonal(squares) > LEAST_SQUARE).all():
         raise ValueError(
@@ -493,60 +428,17 @@ def _cka_of(state: Any, rows: Rows, names: Sequence[str]) -> Matrix:
 
 
 def _procrustes_of(moments: Any, rows: Rows, names: Sequence[str]) -> Matrix:
-    """Return the Procrustes similarity (L, L) of every two blocks; of paired moments, of one block from each side."""
-    roots = np.sqrt(_traces(moments, block_edges(rows.widths), names))
-    return _of_pairs(moments, rows, lambda S, i, j: min(1.0, svdvals(S).sum() / roots[i] / roots[j]))
-
-
-def _svcca_of(moments: Any, rows: Rows, names: Sequence[str], variance: float) -> Matrix:
-    """Return the mean canonical correlation (L, L) of the leading components of the same blocks."""
-    edges, axes = block_edges(rows.widths), list[Matrix]()
-    _traces(moments, edges, names)
-    if isinstance(moments, PairedMoments):
-        parts = [unpack(one.packed, one.n_features) for one in moments.own]
-    else:
-        S = unpack(moments.packed, moments.n_features)
-        parts = [S[one, one] for one in edges]
-    for own, part, name in zip(edges, parts, names, strict=True):
-        noise = rounded_squares(np.diagonal(part), moments.mean[own], moments.weight)
-        side = Scatter.of(part, noise, moments.precision, moments.count - 1)
-        if not side.kept.any():
-            raise ValueError(f"{name} is constant in all {moments.count} rows. Leave it out.")
-        found = side.spectral
-        shares = np.cumsum(found.s**2) / (found.s**2).sum()
-        axes.append(found.duals[:, : int(np.searchsorted(shares, variance * (1 - 1e-12))) + 1])
-
-    def similarity(S: Matrix, i: int, j: int) -> float:
-        both, most = axes[i].shape[1] + axes[j].shape[1], moments.count - 1
-        if both > most:
-            warn_approximation(
-                f"{names[i]} and {names[j]} have {both} components together, and {moments.count} rows can tell at most "
-                f"{most} apart: {both - most} of the correlations are 1 whatever the rows are. Give more rows, or a "
-                "smaller variance."
-            )
-        # Of principal components of length 1, the canonical correlations are singular values.
-        return float(np.minimum(svdvals(axes[i].T @ S @ axes[j]), 1.0).mean())
-
-    return _of_pairs(moments, rows, similarity)
-
-
-def _of_pairs(moments: Any, rows: Rows, similarity: Callable[[Matrix, int, int], float]) -> Matrix:
-    """Return the similarity (L, L) of every two blocks, by the scatter between them; 1 of a block with itself."""
-    edges, paired = block_edges(rows.widths), isinstance(moments, PairedMoments)
-    S, left = (moments.cross, moments.cross.shape[0]) if paired else (unpack(moments.packed, moments.n_features), 0)
-    found = np.eye(len(edges))
+    """Return the Procrustes similarity (L, L) of every two blocks."""
+    edges, S = block_edges(rows.widths), unpack(moments.packed, moments.n_features)
+    roots, found = np.sqrt(_traces(moments, edges, names)), np.eye(len(edges))
     for (i, a), (j, b) in combinations(enumerate(edges), 2):
-        if not paired or a.stop <= left <= b.start:
-            found[i, j] = found[j, i] = similarity(S[a, b.start - left : b.stop - left], i, j)
+        found[i, j] = found[j, i] = min(1.0, svdvals(S[a, b]).sum() / roots[i] / roots[j])
     return found
 
 
 def _traces(moments: Any, edges: Sequence[slice], names: Sequence[str]) -> Vector:
     """Return the trace (L,) of the scatter of each block; raises ValueError if it is constant, or not in float64."""
-    if isinstance(moments, PairedMoments):
-        parts = [(one.squares.sum(), one.mean) for one in moments.own]
-    else:
-        parts = [(moments.squares[one].sum(), moments.mean[one]) for one in edges]
+    parts = [(moments.squares[one].sum(), moments.mean[one]) for one in edges]
     for name, (trace, mean) in zip(names, parts, strict=True):
         check_total(float(trace), f"the total variance of {name}", mean)
         if not trace > 0:

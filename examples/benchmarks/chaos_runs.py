@@ -122,7 +122,7 @@ QUESTIONS: dict[str, Callable[[Any, "Places", Callable[[Any], None]], Any]] = {
     "reconstruction error": lambda X, at, p: bp.quality.reconstruction_error(at.model, X, progress=p),
     "standard errors": lambda X, at, p: bp.quality.standard_errors(at.model, X, progress=p),
     "extremes": lambda X, at, p: bp.quality.extremes(at.model, X, progress=p),
-    "alignment": lambda X, at, p: bp.quality.svcca(X, X[:, :9], progress=p),
+    "alignment": lambda X, at, p: bp.quality.procrustes(X, X[:, :9], progress=p),
     "compare layers": lambda X, at, p: bp.compare_layers({"all": X, "few": X[:, :9]}, n_folds=4, progress=p),
     "fit layers": _fit_layers,
     "report": _report,

@@ -214,7 +214,6 @@ SIDES: dict[str, Argument] = {
         for method in ("fit", "partial_fit", "transform", "transform_y", "predict", "score")
     },
     "cka": Argument("Y", lambda y: numbers(quality.cka(X, y, nan_policy="omit").value)),
-    "svcca": Argument("Y", lambda y: numbers(quality.svcca(X, y, nan_policy="omit").value)),
     "procrustes": Argument("Y", lambda y: numbers(quality.procrustes(X, y, nan_policy="omit").value)),
     "compare_layers": Argument(
         "layer 'b'", lambda y: numbers(bp.compare_layers({"a": X, "b": y}, nan_policy="omit").values)

@@ -1,4 +1,4 @@
-"""CKA and SVCCA from one read equal the n x n computation, whatever the units, offsets, order and stores."""
+"""CKA and Procrustes similarity from one read equal the n x n computation, whatever the units, order and stores."""
 
 from pathlib import Path
 from typing import Any
@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
-from scipy.linalg import orthogonal_procrustes, sqrtm, svdvals
+from scipy.linalg import orthogonal_procrustes, sqrtm
 from scipy.sparse import csr_array
 from scipy.stats import kstest
 from sklearn.datasets import load_digits, load_iris
 
 import bigpca as bp
-from bigpca.quality import cka, procrustes, svcca
+from bigpca.quality import cka, procrustes
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(0)
@@ -99,7 +99,7 @@ def test_rotations_units_offsets_and_folds_change_nothing(
     moved = (X @ Q + rng.standard_normal(7)) * 2.0**power, Y * 2.0**other
     found = cka(*moved, debiased=debiased, n_folds=folds)
     assert found.value == pytest.approx(pairwise_cka(X, Y, debiased), rel=1e-11)
-    assert svcca(*moved, variance=1.0, n_folds=None).value == pytest.approx(svcca(X, Y, variance=1.0).value, rel=1e-9)
+    assert procrustes(*moved, n_folds=None).value == pytest.approx(procrustes(X, Y).value, rel=1e-9)
 
 
 def test_independent_data_are_debiased_and_their_p_values_uniform_enough() -> None:
@@ -142,19 +142,6 @@ def test_the_standard_error_is_that_of_repeated_samples_also_of_sorted_rows() ->
     assert 0.6 * spread < np.mean(errors) < 1.6 * spread
 
 
-def test_svcca_is_the_mean_canonical_correlation_of_leading_components() -> None:
-    def leading(A: Array) -> Array:
-        U, s, _ = np.linalg.svd(A - A.mean(0), full_matrices=False)
-        return U[:, : int(np.searchsorted(np.cumsum(s**2) / (s**2).sum(), 0.9)) + 1]
-
-    truth = svdvals(leading(X).T @ leading(Y)).mean()
-    assert svcca(X, Y, variance=0.9).value == pytest.approx(truth, rel=1e-10)
-    few = np.random.default_rng(0).standard_normal((2, 8, 6))  # two sides
-    said = "12 components together, and 8 rows can tell at most 7 apart: 5 of the correlations are 1 whatever the rows"
-    with pytest.warns(bp.errors.ApproximationWarning, match=said):
-        svcca(*few, variance=1.0, n_folds=None)
-
-
 def test_procrustes_is_the_fit_of_the_best_rotation_and_the_bures_distance_of_gram_matrices() -> None:
     A, B = (one - one.mean(axis=0) for one in (X, Y))
     A, B = A / np.linalg.norm(A), B / np.linalg.norm(B)
@@ -178,14 +165,11 @@ def test_procrustes_is_the_fit_of_the_best_rotation_and_the_bures_distance_of_gr
 
 @pytest.mark.parametrize("unit", [1e-150, 1e-85, 1e85, 1e150])
 def test_units_of_both_sides_do_not_matter_or_are_rejected(unit: float) -> None:
-    for statistic in (procrustes, svcca):
-        found, truth = statistic(X * unit, Y * unit), statistic(X, Y)
-        assert (found.value, found.standard_error) == pytest.approx((truth.value, truth.standard_error), rel=1e-9)
+    found, truth = procrustes(X * unit, Y * unit), procrustes(X, Y)
+    assert (found.value, found.standard_error) == pytest.approx((truth.value, truth.standard_error), rel=1e-9)
     a, b = {"a": X * unit}, {"b": Y * unit}
-    for statistic in (procrustes, svcca):
-        for sides in ((a | b,), (a, b)):
-            layers = bp.compare_layers(*sides, metric=statistic.__name__)
-            assert layers.values[0, -1] == pytest.approx(statistic(X, Y).value, rel=1e-9)
+    for sides in ((a | b,), (a, b)):
+        assert bp.compare_layers(*sides, metric="procrustes").values[0, -1] == pytest.approx(truth.value, rel=1e-9)
     with np.errstate(all="ignore"), pytest.raises(ValueError, match=r"too large or too small for float64\. Divide"):
         cka(X * unit, Y * unit, debiased=False)
     with (
@@ -199,7 +183,6 @@ def test_weights_are_repetitions_of_biased_alignment() -> None:
     w = np.arange(N) % 3
     again = X.repeat(w, axis=0), Y.repeat(w, axis=0)
     assert cka(X, Y, debiased=False, sample_weight=w).value == pytest.approx(pairwise_cka(*again, False), rel=1e-12)
-    assert svcca(X, Y, sample_weight=w).value == pytest.approx(svcca(*again).value, rel=1e-9)
 
 
 def test_rows_with_missing_values_on_either_side_are_left_out() -> None:
@@ -224,7 +207,6 @@ FLAT = np.ones((N, 3))
         (lambda: cka(X, Y, n_folds=21), ValueError, "n_folds = 21; 2 to 20"),
         (lambda: cka(np.eye(N), Y), ValueError, "unbiased HSIC of X with itself is .* not above its rounding"),
         (lambda: procrustes(FLAT, Y), ValueError, "X is constant"),
-        (lambda: svcca(X, Y, variance=0), ValueError, r"variance = 0 is outside \(0, 1\]"),
         (lambda: cka(bp.from_batches([X])), ValueError, "the batches have one array each"),
         (lambda: cka(bp.from_batches([{"a": X, "b": Y, "c": Y}])), ValueError, "the batches have 3 blocks"),
         (lambda: cka(X, Y, memory_limit="1 MiB"), MemoryError, "memory"),
@@ -238,7 +220,6 @@ def test_bad_input_is_named(call: Any, error: type[Exception], message: str) -> 
 def test_one_column_a_side_is_a_squared_correlation() -> None:
     r = np.corrcoef(X[:, 0], Y[:, 0])[0, 1]
     assert cka(X[:, :1], Y[:, 0], debiased=False).value == pytest.approx(r**2, rel=1e-12)
-    assert svcca(X[:, :1], Y[:, :1]).value == pytest.approx(abs(r), rel=1e-12)
     assert float(cka(X, X)) == pytest.approx(1.0, abs=1e-14)
 
 

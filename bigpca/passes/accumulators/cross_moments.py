@@ -2,131 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from bigpca.arrays import Matrix, Vector, multiply_packed, sum_of, unpack
-from bigpca.blas import STRIP_COLUMNS, each_piece, strips_of
+from bigpca.arrays import Matrix, Vector, multiply_packed
 from bigpca.costs import BlockForm, Work
 from bigpca.forms import cached_rows
-from bigpca.host import squares_held
 from bigpca.passes.accumulators.base import KEPT, Accumulator, kept
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block
 from bigpca.solvers.pairs import Columns, block_edges
-
-
-@dataclass
-class PairedMoments(Accumulator):
-    """Moments of each block of columns, and of the pairs of one of the first ``split`` blocks and one of the others.
-
-    What :class:`Moments` of all columns holds, without the products of two blocks of the same side.
-
-    Attributes
-    ----------
-    own : tuple of Moments
-        Of each block: P columns in the first ``split``, Q in the others.
-    split : int
-    cross : ndarray of shape (P, Q), float64
-    """
-
-    tag: ClassVar[str] = "PairedMoments"
-
-    own: tuple[Moments, ...] = field(metadata=KEPT)
-    split: int
-    cross: Matrix = kept("_left", "_right")
-    _shift: Vector | None = field(default=None, repr=False)
-
-    @property
-    def _widths(self) -> list[int]:
-        return [one.n_features for one in self.own]
-
-    @property
-    def _left(self) -> int:
-        return sum(self._widths[: self.split])
-
-    @property
-    def _right(self) -> int:
-        return sum(self._widths[self.split :])
-
-    @property
-    def count(self) -> int:
-        """Number of rows."""
-        return self.own[0].count
-
-    @property
-    def weight(self) -> float:
-        """The sum of their weights."""
-        return self.own[0].weight
-
-    @property
-    def mean(self) -> Vector:
-        """The mean of all columns."""
-        return np.concatenate([one.mean for one in self.own])
-
-    @property
-    def precision(self) -> float:
-        """As of :class:`Moments`."""
-        return max(one.precision for one in self.own)
-
-    def update(self, block: Block) -> None:
-        rows, p, self._shift = block.values, self._left, block.shift
-        for state, one in zip(self.own, block_edges(self._widths), strict=True):
-            values = np.ascontiguousarray(rows[:, one])
-            state.update(replace(block, values=values, shift=block.shift[one], sums=block.sums[one]))
-        # By Cauchy-Schwarz, float32 holds the products of columns whose squares it holds.
-        if rows.dtype != np.float64 and not squares_held(np.einsum("ij,ij->j", rows, rows), rows):
-            rows = rows.astype(np.float64)
-
-        def add(strip: tuple[int, int]) -> None:
-            self.cross[slice(*strip)] += rows[:, slice(*strip)].T @ rows[:, p:]
-
-        each_piece(add, strips_of(p, STRIP_COLUMNS))
-
-    def close(self) -> None:
-        for state in self.own:
-            state.close()
-        if self._shift is not None and self.count:
-            self._add_outer(-self.count, self.mean - self._shift)
-        self._shift = None
-
-    def _add_outer(self, weight: float, e: Vector) -> None:
-        p = self._left
-        self.cross += np.outer(weight * e[:p], e[p:])
-
-    def merge(self, other: PairedMoments) -> PairedMoments:
-        if not other.count or not self.count:
-            return self if self.count else other
-        own = tuple(a.merge(b) for a, b in zip(self.own, other.own, strict=True))
-        both = replace(self, own=own, cross=sum_of(self.cross, other.cross))
-        both._add_outer(self.count * (other.count / both.count), other.mean - self.mean)
-        return both
-
-    def times(self, D: Matrix) -> Matrix:
-        """Return what is known of the scatter, times D (d, m)."""
-        p = self._left
-        found = np.concatenate([self.cross @ D[p:], self.cross.T @ D[:p]])
-        for state, one in zip(self.own, block_edges(self._widths), strict=True):
-            found[one] += multiply_packed(state.packed, D[one])
-        return found
-
-    def squares(self, edges: Sequence[Columns]) -> Matrix:
-        """Return ``|S_ij|_F^2`` (L, L), with 0 for pairs of the same side."""
-        p, k = self._left, self.split
-        found = np.diag([float((unpack(one.packed, one.n_features) ** 2).sum()) for one in self.own])
-        for i, a in enumerate(edges[:k]):
-            for j, b in enumerate(edges[k:], k):
-                part = self.cross[a, b.start - p : b.stop - p]
-                found[i, j] = found[j, i] = np.einsum("ij,ij->", part, part)
-        return found
-
-    def cost(self, rows: BlockForm) -> Work:
-        p, q, copied = self._left, self._right, rows.rows * max(self._widths) * rows.itemsize
-        flops = sum(width * (width + 1) for width in self._widths) + 2 * p * q
-        return Work(16 * sum(width**2 for width in self._widths) + 16 * p * q + copied, float(flops))
 
 
 @dataclass
@@ -145,14 +32,14 @@ class CrossMoments(Accumulator):
     ----------
     widths : tuple of int
         Columns of each block.
-    moments : Moments of all columns, or PairedMoments if only some pairs of blocks have an HSIC
+    moments : Moments of all columns
     norms : ndarray of shape (L,), products : ndarray of shape (L, L), vectors : ndarray of shape (L, d)
     """
 
     tag: ClassVar[str] = "CrossMoments"
 
     widths: tuple[int, ...]
-    moments: Moments | PairedMoments = field(metadata=KEPT)
+    moments: Moments = field(metadata=KEPT)
     norms: Vector = kept("_blocks")
     products: Matrix = kept("_blocks", "_blocks")
     vectors: Matrix = kept("_blocks", "n_features")
@@ -210,9 +97,7 @@ class CrossMoments(Accumulator):
         c = np.array([d[one] @ d[one] for one in edges])
         # Of the rows z: G = (sum z z') D, from the scatter about their mean; ds = D' sum z, e1 = sum e, and sum e e'.
         ds = D.T @ sums
-        own = self.moments
-        times = own.times(D) if isinstance(own, PairedMoments) else multiply_packed(own.packed, D)
-        G = times + np.outer(sums / max(n, 1), ds)
+        G = multiply_packed(self.moments.packed, D) + np.outer(sums / max(n, 1), ds)
         e1 = 2 * ds + n * c
         ee = 4 * D.T @ G + 2 * np.outer(ds, c) + 2 * np.outer(c, ds) + n * np.outer(c, c)
         shared = 2 * self.vectors @ D + np.outer(self.norms, c)
@@ -222,7 +107,7 @@ class CrossMoments(Accumulator):
     def merge(self, other: CrossMoments) -> CrossMoments:
         if not other.count or not self.count:
             return self if self.count else other
-        moments = self.moments.merge(other.moments)  # type: ignore[arg-type]  # both are of one kind
+        moments = self.moments.merge(other.moments)
         # Each side's sums move from its own mean to the common one, and then add up.
         still = np.zeros(self.n_features)
         parts = [one._moved(one.moments.mean - moments.mean, still) for one in (self, other)]

@@ -307,7 +307,7 @@ def test_rows_bring_the_weights_labels_and_groups_that_they_were_opened_with(
     assert (grown.n_samples_, grown.sum_weights_) == (2 * len(own), 2 * w.sum())
 
 
-@pytest.mark.parametrize("measure", [bp.quality.cka, bp.quality.svcca, bp.quality.procrustes])
+@pytest.mark.parametrize("measure", [bp.quality.cka, bp.quality.procrustes])
 def test_measures_of_two_sides_take_the_groups_that_rows_were_opened_with(measure: Any) -> None:
     found, expected = measure(bp.open(X, groups=GROUPS), X[:, :3] ** 2), measure(X, X[:, :3] ** 2, groups=GROUPS)
     assert (found.value, found.standard_error) == (expected.value, expected.standard_error)

@@ -382,16 +382,6 @@ def test_minkas_rank_is_that_of_the_rows(dtype: str, monkeypatch: pytest.MonkeyP
     assert bp.PCA("mle", solver="covariance").fit(RANK3).n_components_ == 3
 
 
-@pytest.mark.parametrize("dtype", ["f4", "f8"])
-def test_svcca_of_all_variance_is_that_of_the_column_spaces(dtype: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0 if dtype == "f4" else np.inf)
-    rng = np.random.default_rng(4)
-    Y = (FACTORS @ rng.standard_normal((3, 8)) + rng.standard_normal((300, 8))).astype("f4")
-    left, right = (np.linalg.svd(one - one.mean(0, dtype="f8"), full_matrices=False)[0] for one in (RANK3, Y))
-    truth = np.linalg.svd(left[:, :3].T @ right, compute_uv=False)
-    assert bp.quality.svcca(RANK3, Y, variance=1.0).value == pytest.approx(truth.mean(), abs=1e-6)
-
-
 @pytest.mark.parametrize("intercept", [True, False])
 def test_a_column_that_is_constant_without_a_fold_has_no_coefficient_there(intercept: bool) -> None:
     """Its scatter without that fold is the rounding of the shift, which that fold moves."""

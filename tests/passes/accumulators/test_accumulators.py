@@ -24,7 +24,7 @@ from bigpca.arrays import mirror_upper, packed_diagonal, unpack_upper
 from bigpca.costs import BlockForm
 from bigpca.forms import DENSE
 from bigpca.passes.accumulators.base import Accumulator, joined, update_all
-from bigpca.passes.accumulators.cross_moments import CrossMoments, PairedMoments
+from bigpca.passes.accumulators.cross_moments import CrossMoments
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.expected_scores import ExpectedScores, LatentModel
 from bigpca.passes.accumulators.folds import FoldStates
@@ -46,7 +46,6 @@ from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.reading.blocks import Block, prepare_block
 from bigpca.seeds import uniforms
-from bigpca.solvers.pairs import block_edges
 from tests.passes.kit import full, normal, scatter_of
 from tests.peaks import traced_peak
 
@@ -364,7 +363,6 @@ def _chosen_rows(form: str) -> list[Case]:
 
 
 SIDES = (4, 3, D - 7)
-PAIRED = PairedMoments(tuple(map(Moments, SIDES)), 1)
 
 
 def _cross_answer(state: Any) -> list[Array]:
@@ -375,20 +373,6 @@ def _cross_truth(X: Array) -> list[Array]:
     Z = X.astype("f8") - X.mean(0, "f8")
     u = np.stack([(part**2).sum(1) for part in np.split(Z, np.cumsum(SIDES)[:-1], axis=1)])
     return [np.array(len(X)), Z.T @ Z, u.sum(1), u @ u.T, u @ Z]
-
-
-def _paired_answer(state: Any) -> list[Array]:
-    """The first block beside the two others, whose HSIC is not asked for."""
-    return [*_pairs(state.moments), state.norms, state.products[0], state.vectors[0]]
-
-
-def _pairs(state: Any) -> list[Array]:
-    return [*(full(one.scatter) for one in state.own), state.cross]
-
-
-def _paired_truth(X: Array) -> list[Array]:
-    (_, S, norms, products, vectors), edges = _cross_truth(X), block_edges(SIDES)
-    return [*(S[a, a] for a in edges), S[:4, 4:], norms, products[0], vectors[0]]
 
 
 def _folds(codes: Any, fold: Any = row_state) -> Case:
@@ -532,8 +516,6 @@ def _hits(X: Array) -> list[Array]:
 
 CASES = [
     Case("CrossMoments", lambda: CrossMoments(SIDES, Moments(D)), row_state, N, _cross_answer, _cross_truth),
-    Case("CrossMoments of pairs", lambda: CrossMoments(SIDES, PAIRED), row_state, N, _paired_answer, _paired_truth),
-    Case("PairedMoments", lambda: PAIRED, row_state, N, _pairs, lambda X: _paired_truth(X)[:-3]),
     Case(
         "CrossMoments of CSR rows",
         lambda: CrossMoments(SIDES, Moments(D)),
