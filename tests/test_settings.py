@@ -147,7 +147,6 @@ def test_a_search_has_the_settings_in_its_threads_and_processes(backend: str, ho
 
 QUESTIONS: dict[str, Callable[..., Any]] = {
     "cka": lambda _, **limit: bp.quality.cka(X, X, **limit),
-    "replacements": lambda _, **limit: bp.quality.feature_replacement_bound(X, np.zeros(5, int), **limit),
     "residuals": lambda model, **limit: bp.quality.reconstruction_error(model, X, **limit),
     "standard errors": lambda model, **limit: bp.quality.standard_errors(model, X, **limit),
 }

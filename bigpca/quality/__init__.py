@@ -3,7 +3,7 @@
 - ``metrics``  How well two answers agree: axes, eigenvalues, reconstructions, dot products; two fitted models as
   wholes.
 - ``influence``  How much single rows, groups and columns weigh: standard errors from influence functions or groups;
-  groups that differ from the others; weights of examples, rows at both ends, features that neighbours can replace.
+  groups that differ from the others; weights of examples, rows at both ends.
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
 - ``pairs``  How similar two sets of features of the same rows are: aligned kernels and shapes, with errors.
 - ``windows``  PCA in windows along the columns, and distances between windows.
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from bigpca.quality.influence import drift as drift
     from bigpca.quality.influence import example_importance as example_importance
     from bigpca.quality.influence import extremes as extremes
-    from bigpca.quality.influence import feature_replacement_bound as feature_replacement_bound
     from bigpca.quality.influence import standard_errors as standard_errors
     from bigpca.quality.metrics import compare as compare
     from bigpca.quality.metrics import dot_product_error as dot_product_error
@@ -41,7 +40,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "bigpca.estimators.supervised.kernel_supervised": "hsic",
-    "bigpca.quality.influence": ("drift example_importance extremes feature_replacement_bound standard_errors"),
+    "bigpca.quality.influence": "drift example_importance extremes standard_errors",
     "bigpca.quality.metrics": (
         "compare dot_product_error eigenvalue_difference frechet_distance principal_angles "
         "reconstruction_error similarity"

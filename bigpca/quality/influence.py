@@ -2,7 +2,7 @@
 
 First how much eigenvalues and axes would vary between samples of rows, or of groups: standard errors from influence
 functions, or by the jackknife; and how much each group differs from the others. Then what components are made of:
-weights of examples, rows at both ends, and features that neighbours can replace.
+weights of examples, and rows at both ends.
 """
 
 from __future__ import annotations
@@ -11,15 +11,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.stats import t as student_t
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Input, Integers, Matrix, Vector, unmasked, unpack
-from bigpca.data.label_files import whole
+from bigpca.arrays import Array, Input, Matrix, Vector, unpack
 from bigpca.data.roles import are_scores, given_array
-from bigpca.data.sources import feature_names
 from bigpca.data.sources import open as open_array
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import Shown, an, brief, check_choice, positive_integer, real_number, warn_approximation
@@ -27,7 +24,6 @@ from bigpca.estimators.linear.model import LinearModel, in_units_of_rows, whole_
 from bigpca.estimators.linear.monitoring import check_centred
 from bigpca.estimators.linear.pca import models_without_each, moments_of_groups
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.inputs import compare_own_columns
 from bigpca.estimators.shared.opening import read_once, rows_like
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
@@ -36,7 +32,7 @@ from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.residuals import taken_out
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
-from bigpca.quality.measurement import Replaced, SquaredScores, strip_rows
+from bigpca.quality.measurement import SquaredScores, strip_rows
 from bigpca.quality.metrics import axes_of
 from bigpca.scales import Blocks, Patterson, Whitening
 from bigpca.settings import setting
@@ -574,144 +570,6 @@ def example_importance(model: Any, X: Input) -> Any:
         lengths = np.full(len(variances), np.sqrt(n - 1)) if whiten else np.sqrt((n - 1) * variances)
     scores = model.transform(X)
     return scores / lengths.astype(scores.dtype)
-
-
-@dataclass(frozen=True)
-class ReplacementBound:
-    """Bounds of the change of eigenvalues when features are replaced by others.
-
-    Attributes
-    ----------
-    n_rows : int
-    features, replacements : ndarray of shape (r,), int64
-        The features that are replaced by others, and their replacements.
-    frobenius, spectral : ndarray of shape (r,)
-        ``|D_a|_F`` (the tutorial's equation 35) and ``|D_a|_2 <= |D_a|_F`` of replacing feature a alone.
-    correlations : ndarray of shape (r,)
-        Correlation of each feature with its replacement, about their means (about 0 for ``center=False``); NaN if one
-        of them is constant.
-    singular_value_bound : float
-        Bound of ``max_i |sigma_i - sigma~_i|`` for the singular values of Xc and X~c: ``|Xc - X~c|_F``.
-    """
-
-    n_rows: int
-    features: Integers
-    replacements: Integers
-    frobenius: Vector
-    spectral: Vector
-    correlations: Vector
-    singular_value_bound: float
-
-    @property
-    def bound(self) -> float:
-        """Bound of ``max_i |lambda_i - lambda~_i|`` for eigenvalues of the dot matrices Xc Xc' and X~c X~c'."""
-        return float(self.spectral.sum())
-
-    @property
-    def variance_bound(self) -> float:
-        """The same for eigenvalues divided by n - 1, like ``explained_variance_``."""
-        return self.bound / max(1, self.n_rows - 1)
-
-
-def feature_replacement_bound(
-    X: Input,
-    replacements: ArrayLike,
-    *,
-    center: bool = True,
-    memory_limit: int | str | None = None,
-    progress: ProgressArgument = None,
-) -> ReplacementBound:
-    """Bound the effect on eigenvalues of replacing features by others, such as neighbouring pixels.  # one pass over X
-
-    With the columns x_a (n,) of the centred X (n, d), and X~ = ``X[:, replacements]``, replacing a by b alone gives
-
-    - ``X X' = X~ X~' + D`` with ``D = x_a x_a' - x_b x_b'`` (n, n)    (equations 26 to 29),
-    - ``max_i |lambda_i - lambda~_i| <= |D|_2 <= |D|_F``    (equation 30),
-    - ``|D|_F^2 = S_aa^2 + S_bb^2 - 2 S_ab^2`` with ``S = X'X`` (d, d)    (equations 31 to 35),
-
-    so correlated features can replace each other. D has rank 2, which also gives the spectral norm. With
-    e = x_a - x_b and s = x_a + x_b, ``D = (e s' + s e') / 2``, ``|D|_2 = (|e's| + |e| |s|) / 2`` and
-    ``|D|_F^2 = ((e's)^2 + |e|^2 |s|^2) / 2``: the same numbers, without the cancellation of equation 35 if a and b are
-    nearly equal. Costs 6 n d flops; memory: the blocks being read and vectors of length d.
-
-    Parameters
-    ----------
-    X : Dask array, path, Zarr array, xarray.DataArray or ndarray of shape (n, d)
-    replacements : array-like of shape (d,), int
-        The number of the feature that replaces each feature; its own number keeps it.
-    center : bool, default True
-        Subtract the means; False bounds the eigenvalues of the uncentred X.
-    memory_limit : int, str or None, default None
-        Per process; None for that of :class:`bigpca.config`, or else the limit of the live workers, or the machine's
-        free memory.
-    progress : True for a bar, or a callable that receives events, default None
-
-    Returns
-    -------
-    ReplacementBound
-
-    Raises
-    ------
-    ValueError, TypeError
-        If ``replacements`` are not d feature numbers.
-    MemoryBudgetError
-        Before any read, if the blocks do not fit.
-    NonFiniteError, MissingChunksError, CorruptedChunkError
-        From the read.
-
-    Notes
-    -----
-    Marukatat 2022, section 4.2. NOTE: the tutorial bounds a single replacement. Grouping replaces many features at
-    once; ``X X' - X~ X~'`` is then the sum of their D_a, each from the original columns; ``bound`` is the sum of their
-    spectral norms. The bound always holds, but ignores that terms partly cancel: pairs of pixels of 8 x 8 digits change
-    lambda_1 by a tenth, while the bound is 3 lambda_1. ``singular_value_bound`` (Weyl's inequality for singular values,
-    not in the tutorial) grows only with the square root of their number.
-
-    Examples
-    --------
-    >>> X = np.array([[1.0, 1.1, 0.0], [-1.0, -0.9, 2.0], [0.0, -0.2, -2.0]])
-    >>> found = feature_replacement_bound(X, [1, 1, 2])
-    >>> exact, grouped = (np.linalg.eigvalsh(A @ A.T) for A in (X, X[:, [1, 1, 2]]))
-    >>> bool(np.abs(exact - grouped).max() <= found.bound), round(found.bound, 2)
-    (True, 0.38)
-
-    Each pixel of 8 x 8 images by the top-left pixel of its cell of 2 x 2, the tutorial's pixel grouping:
-
-    >>> height, width = (np.arange(n) // size * size for n, size in ((8, 2), (8, 2)))
-    >>> groups = np.arange(64).reshape(8, 8)[np.ix_(height, width)].ravel()
-    >>> groups[:4].tolist(), groups[8:12].tolist()
-    ([0, 0, 2, 2], [0, 0, 2, 2])
-    """
-    rows = Rows.of(open_array(X), memory_limit=memory_limit)
-    compare_own_columns(rows.origin.labels, feature_names(rows.origin.given), replacements, "replacements")
-    given = whole(replacements, "replacements", "replacement", "One feature number for each feature")
-    d, chosen = rows.n_columns, unmasked(given)
-    if chosen.dtype.kind not in "iu":
-        raise TypeError(f"replacements are {chosen.dtype}, but features are numbered by integers. Convert them.")
-    if chosen.shape != (d,):
-        raise ValueError(
-            f"replacements have shape {chosen.shape}, but one feature number for each of {d} features was expected. "
-            f"Start with np.arange({d}) and change the entries to replace."
-        )
-    bad = np.flatnonzero((chosen < 0) | (chosen >= d))
-    if len(bad):
-        raise ValueError(
-            f"feature {bad[0]} is replaced by feature {chosen[bad[0]]}, but there are only 0 to {d - 1}. Correct it."
-        )
-    chosen = chosen.astype(np.int64)
-    mapped, sums = rows.mapped(Replaced(chosen).step), ColumnMoments(2 * d)
-    found = read_once(mapped, sums, "replacements", progress=progress)
-    about_zero = found.squares + found.count * found.mean**2
-    squares, e = np.split(np.maximum(found.squares if center else about_zero, 0.0), 2)  # S_aa, |e|^2
-    features = np.flatnonzero(chosen != np.arange(d))
-    a, b, e = squares[features], squares[chosen[features]], e[features]
-    s = np.maximum(2 * (a + b) - e, 0.0)  # |s|^2
-    with np.errstate(invalid="ignore", divide="ignore"):
-        correlations = (a + b - e) / 2 / (np.sqrt(a) * np.sqrt(b))
-    product, lengths = np.abs(a - b), np.sqrt(e) * np.sqrt(s)  # |e's|, |e| |s|
-    frobenius, spectral = np.hypot(product, lengths) / np.sqrt(2), (product + lengths) / 2
-    apart_norm = float(np.sqrt(e.sum()))
-    return ReplacementBound(found.count, features, chosen[features], frobenius, spectral, correlations, apart_norm)
 
 
 def extremes(

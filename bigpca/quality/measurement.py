@@ -80,30 +80,3 @@ class SquaredScores(Float64Map):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows, what the scores explain of them, scores and squares, in float64."""
         return 8 * rows * (2 * d + 2 * len(self.components) + 2), 0
-
-
-@dataclass(frozen=True)
-class Replaced(Float64Map):
-    """Row map to rows beside their change by replacing features: ``(x, x - x[replacements])``.
-
-    Attributes
-    ----------
-    replacements : ndarray of shape (d,), int64
-    """
-
-    replacements: Integers
-
-    @property
-    def step(self) -> MapStep:
-        """The map, in tiles."""
-        d = len(self.replacements)
-        return MapStep(self, 2 * d, 2 * d, strip_rows(2 * d))
-
-    def apply(self, rows: Array, where: str) -> Array:
-        """Return rows and changes (b, 2 d), in float64."""
-        exact = rows.astype(np.float64)
-        return np.hstack([exact, exact - exact[:, self.replacements]])
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """Rows in float64, those of replacements, changes, and both together."""
-        return 8 * rows * 5 * d, 0

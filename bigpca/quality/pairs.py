@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import numpy as np
 from scipy.linalg import svdvals
-from scipy.special import stdtrit
 from scipy.stats import chi2
 
 from bigpca.arrays import Input, Matrix, Vector, unpack
@@ -26,7 +25,6 @@ from bigpca.errors import (
     brief,
     check_choice,
     positive_integer,
-    real_number,
     required,
 )
 from bigpca.estimators.pairs.model import open_pair
@@ -212,8 +210,6 @@ class LayerComparison(Shown):
         Rows used.
     standard_errors : ndarray of shape (rows, columns), or None, default None
         By the jackknife over folds of the rows; None without folds, or if a value is not defined without one of them.
-    n_folds : int, default 1
-        That have rows; 1 without folds.
     """
 
     values: Matrix
@@ -222,31 +218,6 @@ class LayerComparison(Shown):
     metric: str
     n_rows: int
     standard_errors: Matrix | None = None
-    n_folds: int = 1
-
-    def interval(self, confidence: float = 0.95) -> tuple[Matrix, Matrix]:
-        """Return the lower and upper ends (rows, columns) of the interval of each value, by Student's t.
-
-        Parameters
-        ----------
-        confidence : float in (0, 1), default 0.95
-
-        Returns
-        -------
-        tuple of ndarray
-
-        Raises
-        ------
-        ValueError
-            If there are no standard errors.
-        """
-        real_number("confidence", confidence, "(0, 1)", "a share such as 0.95")
-        if self.standard_errors is None:
-            raise ValueError(
-                f"there are no standard errors from {self.n_folds} folds. Compare with n_folds = 10, or with groups."
-            )
-        wide = stdtrit(self.n_folds - 1, (1 + confidence) / 2) * self.standard_errors
-        return self.values - wide, self.values + wide
 
     def cells(self) -> list[tuple[str, ...]]:
         """Return the names of the columns, and each row; of long names the ends that tell them apart."""
@@ -341,7 +312,7 @@ def compare_layers(
     def table(state: Any) -> Matrix:
         return metrics[metric](state, rows, names)[:split, split if Y else 0 :]
 
-    return LayerComparison(table(whole), own, others, metric, whole.count, _error(states, table), len(states))
+    return LayerComparison(table(whole), own, others, metric, whole.count, _error(states, table))
 
 
 def _pair(

@@ -299,10 +299,6 @@ NOT_MISSING |= {  # keys, and what functions of quality compare
         Argument("positions", lambda at: quality.local_pca(np.tile(X, 4), 6, positions=at).explained_variance_),
         np.arange(12.0), r"positions of shape \(12,\) have 11 finite numbers",
     ),
-    "replacements": (
-        Argument("replacements", lambda r: numbers(quality.feature_replacement_bound(np.tile(X, 4), r).bound)),
-        np.arange(12), "replacements are float",
-    ),
 }  # fmt: skip
 NOT_MISSING["metric"] = (
     Argument("metric", lambda M: bp.GeneralizedPCA(2, metric=M).fit(np.tile(X, 7)[:, :20]).components_),
@@ -497,7 +493,6 @@ REORDERED: dict[str, Callable[[], Any]] = {
     "center as a DataArray": lambda: bp.PCA(1, center=NAMED.mean("t")).fit(FRAME),
     "sampling as a DataArray": lambda: bp.NystromKernelPCA(1, sampling=NAMED[:9]).fit(FRAME),
     "metric as a DataArray": lambda: bp.GeneralizedPCA(1, metric=NAMED[:3].assign_coords(t=list("cba"))).fit(FRAME),
-    "replacements": lambda: quality.feature_replacement_bound(FRAME, pd.Series([0, 0, 2], index=list("cba"))),
 }
 
 
@@ -545,7 +540,7 @@ def test_a_model_of_residuals_asks_for_the_covariates_that_a_measurement_needs()
 
 OPENED = {  # by a row of the tables above, or by the same function as one
     "Y", "covariates", "y", "labels", "values", "keys", "classes", "sample_weight", "weights", "groups", "center",
-    "scale", "sampling", "components_a", "components_b", "eigenvalues_a", "eigenvalues_b", "replacements", "latitude",
+    "scale", "sampling", "components_a", "components_b", "eigenvalues_a", "eigenvalues_b", "latitude",
     "means", "covariances", "metric", "positions",
 }  # fmt: skip
 BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out", "batch", "batches", "layers"}

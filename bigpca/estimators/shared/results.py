@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, Field, dataclass, field, fields
 from functools import cache
-from typing import ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import ClassVar, Generic, Self, TypeVar, cast
 
 from bigpca.arrays import Array
 from bigpca.engine.driver import solving_with
@@ -219,15 +219,6 @@ class Traits:
     ranges: Mapping[str, Parameter] = field(default_factory=dict)
 
 
-class Kept(Protocol):
-    """Statistics of all rows of a model, to which others are added."""
-
-    @property
-    def n_samples_(self) -> int: ...
-    @property
-    def n_omitted_(self) -> int: ...
-
-
 Found = TypeVar("Found")
 
 
@@ -241,14 +232,14 @@ class Waiting(Generic[Found]):
     ----------
     solve : callable
         Computes the record from the statistics, by the parameters when the rows were added.
-    kept : Kept
-        The statistics.
+    kept : KeptRows, or other statistics
+        Of all rows, to which others are added.
     threads : int or None
         ``solve_threads``.
     """
 
     solve: Callable[[], Found] | None
-    kept: Kept
+    kept: Unchecked
     threads: int | None
     lock: threading.Lock = field(default_factory=threading.Lock)
     found: Found | None = None

@@ -14,7 +14,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
-from scipy.stats import t as student
 from sklearn import cross_decomposition, linear_model
 from sklearn.base import clone
 from sklearn.datasets import load_digits, load_iris, load_linnerud
@@ -606,7 +605,6 @@ def test_every_two_layers_have_the_error_of_their_own_comparison(metric: str, ot
     pair = getattr(bp.quality, metric)
     given = (layers, {"out": Y, "in": X}) if other else (layers,)
     found = bp.compare_layers(*given, metric=metric, groups=groups)
-    assert found.n_folds == 6
     columns = given[-1]
     for i, a in enumerate(layers.values()):
         for j, b in enumerate(columns.values()):
@@ -614,12 +612,7 @@ def test_every_two_layers_have_the_error_of_their_own_comparison(metric: str, ot
                 one = pair(a, b, groups=groups)
                 assert found.values[i, j] == pytest.approx(one.value, rel=1e-10)
                 assert found.standard_errors[i, j] == pytest.approx(one.standard_error, rel=1e-8)
-    low, high = found.interval(0.9)
-    wide = student.ppf(0.95, 5) * found.standard_errors
-    np.testing.assert_allclose((low, high), (found.values - wide, found.values + wide), rtol=1e-12)
     np.testing.assert_allclose(bp.compare_layers(*given, metric=metric, n_folds=5).values, found.values, rtol=1e-12)
-    with pytest.raises(ValueError, match="there are no standard errors from 1 folds"):
-        bp.compare_layers(*given, metric=metric).interval()
 
 
 ONE = Y[:, 0]
