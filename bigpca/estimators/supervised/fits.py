@@ -13,21 +13,17 @@ from bigpca.blas import one_blas_thread
 from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.estimators.linear.maps import projected, read_again
-from bigpca.estimators.shared.fit import Fit, Reading
+from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.results import Result
-from bigpca.estimators.supervised.problems import Labelled, Problem
+from bigpca.estimators.supervised.problems import Labelled, Problem, label_read
 from bigpca.estimators.supervised.statistics import (
     KeptStatistics,
     LabelRead,
     LabelStatistics,
     Supervision,
     fold_labels,
-    label_statistics,
 )
-from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.fold import Read
-from bigpca.passes.reading.blocks import PRECISE
 from bigpca.records import of_part, stored
 from bigpca.solvers.eigh import ENOUGH, eigh_bytes
 from bigpca.solvers.moments import Scatter
@@ -118,62 +114,45 @@ class SupervisedResult(Result):
 
 
 @dataclass(frozen=True)
-class LabelledReading(Reading):
-    """A read of labelled rows.
-
-    Attributes
-    ----------
-    name : str
-        Name of the estimator, and of its only exact solver.
-    labelled : Labelled
-    whole : bool
-        Whether the (d, d) scatter is kept.
-    """
-
-    depends_on: ClassVar[tuple[str, ...]] = ("templates",)
-
-    name: str
-    labelled: Labelled
-    whole: bool
-
-    @property
-    def solver(self) -> str:
-        return self.name
-
-    @cached_property
-    def templates(self) -> dict[str, Accumulator]:
-        """The accumulators of the read."""
-        return self.labelled.templates(self.rows.n_columns, whole=self.whole)
-
-    @cached_property
-    def labels(self) -> LabelRead:
-        """The read of rows and labels."""
-        dtype = PRECISE if self.whole else None
-        return Read.of(self.rows, "labels", self.templates, label_statistics, dtype=dtype)
-
-    def read(self, run: Run) -> KeptStatistics:
-        """Read X."""
-        return self.labelled.kept(fold_labels(run, self.labels))
-
-
-@dataclass(frozen=True)
-class LabelsFit(LabelledReading, Fit[SupervisedResult]):
+class LabelsFit(Fit[SupervisedResult]):
     """One read of labelled rows, and a (d, d) or thin solve.
 
     Attributes
     ----------
+    name : str
+        Of the estimator.
+    labelled : Labelled
+    whole : bool
+        Whether the (d, d) scatter is kept.
     problem : Problem
     """
 
     reads: ClassVar[tuple[str, ...]] = ("labels", "again")
+    depends_on: ClassVar[tuple[str, ...]] = ("labels.states",)
 
+    name: str
+    labelled: Labelled
+    whole: bool
     problem: Problem
+
+    @property
+    def solver(self) -> str:
+        return self.name
 
     @property
     def account(self) -> str:
         d = self.rows.n_columns
         what = f"and a {d} x {d} eigenproblem" if self.whole else "and a thin one"
         return f"one read of rows and labels, {what}{self.labelled.supervision.note}"
+
+    @cached_property
+    def labels(self) -> LabelRead:
+        """The read of rows and labels."""
+        return label_read(self.rows, self.labelled, whole=self.whole)
+
+    def read(self, run: Run) -> KeptStatistics:
+        """Read X."""
+        return self.labelled.kept(fold_labels(run, self.labels))
 
     @cached_property
     def again(self) -> LabelRead | None:
@@ -183,11 +162,11 @@ class LabelsFit(LabelledReading, Fit[SupervisedResult]):
         rows = read_again(self.rows) if divides else None
         if rows is None:
             return None
-        return Read.of(rows, "refined", self.templates, label_statistics, dtype=PRECISE).repeated(0, 1)
+        return label_read(rows, labelled, whole=self.whole, name="refined").repeated(0, 1)
 
     def solve_cost(self) -> SolveCost:
         d, state = self.rows.n_columns, self.labels.cost.state_bytes
-        held = sum(template.V.nbytes for template in self.templates.values() if isinstance(template, LeftProduct))
+        held = sum(template.V.nbytes for template in self.labels.states.values() if isinstance(template, LeftProduct))
         # A saved model: axes, statistics, and the classifier.
         k = self.problem.most_axes(self.labelled.rank, d)
         inverses = d * (self.labelled.n_classes + 1) if self.problem.classifies else 0

@@ -32,10 +32,18 @@ from bigpca.estimators.supervised.label_features import (
     arrays_of,
     label_width,
 )
-from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics, Supervision
+from bigpca.estimators.supervised.statistics import (
+    KeptStatistics,
+    LabelRead,
+    LabelStatistics,
+    Supervision,
+    label_statistics,
+)
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
+from bigpca.passes.fold import Read
+from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import (
     ComponentRule,
@@ -246,6 +254,12 @@ class Labelled:
         used = np.flatnonzero(self.known_codes >= 0)
         delta[used, self.known_codes[used]] = 1.0
         return delta
+
+
+def label_read(rows: Rows, labelled: Labelled, *, whole: bool, name: str = "labels") -> LabelRead:
+    """Declare a read of rows and their labels; ``whole`` keeps the (d, d) scatter."""
+    states = labelled.templates(rows.n_columns, whole=whole)
+    return Read.of(rows, name, states, label_statistics, dtype=PRECISE if whole else None)
 
 
 def read_labels(

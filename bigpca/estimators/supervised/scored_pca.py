@@ -1,15 +1,13 @@
 """Scored PCA: PCA of the features that depend on the labels most (Bair et al. 2006; SPCA paper, section 4).
 
-How many features scored PCA keeps, by cross-validation: one read of the scatter of every fold. Scores of how much each
-feature depends on the labels, and the share of the labels that the best ones explain. The reads of scored PCA before
-its estimator: one for the scores of features, one for a cross-validation. Row maps between all features and the
-selected ones.
+A selection: one read for the scores of features, and one for a cross-validation of their number. Then another fit, to
+the selected columns, and row maps between these and all features.
 """
 
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
@@ -21,19 +19,17 @@ from sklearn.utils.validation import check_is_fitted
 import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, tied, unpack
 from bigpca.data.dask_arrays import carries_beside, columns_of
-from bigpca.engine.jobs import PassState
-from bigpca.engine.layout import plan_layout
 from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import an
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
+from bigpca.estimators.pairs.model import squared_errors
 from bigpca.estimators.shared.exporting import Inverts, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import (
     Fit,
     RandomState,
-    Reading,
     fit_seed,
     running_part,
     unfitted,
@@ -45,14 +41,14 @@ from bigpca.estimators.shared.outputs import whole_map
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.tables import components_index
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, finish, with_parameters
-from bigpca.estimators.supervised.fits import LabelledReading
-from bigpca.estimators.supervised.problems import Labelled, LabelUse, read_labels
-from bigpca.estimators.supervised.statistics import LabelStatistics
+from bigpca.estimators.supervised.problems import Labelled, LabelUse, label_read, read_labels
+from bigpca.estimators.supervised.statistics import LabelRead, LabelStatistics, fold_labels
 from bigpca.export.linear import LinearMap, LinearRowMap
-from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.moments import ClassMoments
-from bigpca.passes.fold import Declared, Read, costs
+from bigpca.passes.accumulators.folds import FoldStates, left_out
+from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.fold import Declared, Folded, Read, costs
 from bigpca.passes.project import mapped_lazily
+from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
 from bigpca.passes.rows import Rows
 from bigpca.records import Coding, of_part, stored
@@ -183,156 +179,34 @@ def scores_of_numbers(statistics: LabelStatistics, mean: Vector, scatter: Matrix
     return np.where(constant, 0.0, np.minimum(explained / np.where(constant, 1.0, within), 1.0))
 
 
-def ranked(scores: Vector) -> Integers:
-    """Return the features (d,) from the highest score to the lowest; of equal scores the first feature first."""
-    return np.argsort(-tied(scores), kind="stable")
-
-
-def explained_shares(folds: list[ClassMoments], ranked: Integers, n_components: NComponents) -> dict[int, float]:
-    """Return the mean explained share of the folds left out by number of features: q, q / 2, q / 4, and so on.
+def explained_share(train: Moments, test: Moments, columns: Integers, q: int, n_components: NComponents) -> float:
+    """Return the share of the labels' variance in one fold that components and regression of the others explain.
 
     Parameters
     ----------
-    folds : list of ClassMoments
-        Of the q candidate columns, and the labels after them.
-    ranked : ndarray of shape (q,)
-        The candidates among the columns of the folds, from the highest score to the lowest.
-    n_components : int, float, a rule or None
-        No fewer features than an integer are tried.
+    train, test : Moments
+        Of the other folds, and of the one: of q candidate columns, and the labels after them.
+    columns : ndarray
+        Features among the candidates.
     """
-    q = len(ranked)
-    least = min(q, int(n_components)) if isinstance(n_components, Integral) else 1
-    counts = sorted({max(least, q >> i) for i in range(q.bit_length())}, reverse=True)
-    return {
-        count: float(np.mean([explained_share(folds, f, ranked[:count], q, n_components) for f in range(len(folds))]))
-        for count in counts
-    }
-
-
-def explained_share(
-    folds: list[ClassMoments], left_out: int, columns: Integers, q: int, n_components: NComponents
-) -> float:
-    """Return the share of the labels' variance in one fold that components and regression of the others explain."""
-    train = None
-    for f, own in enumerate(folds):
-        if f != left_out:
-            train = own if train is None else train.merge(own)
-    test = folds[left_out]
-    if train is None or test.count < 2:
+    if test.count < 2:
         return 0.0
-    S, mean = unpack(train.within, train.n_features), train.means[0]
-    targets = np.arange(q, S.shape[0])
+    S = unpack(train.packed, train.n_features)[np.ix_(columns, columns)]
     most = min(int(n_components), len(columns)) if isinstance(n_components, int | np.integer) else None
-    values, axes = top_eigenpairs(S[np.ix_(columns, columns)].copy(), most)
+    values, axes = top_eigenpairs(S, most)
     k = len(values) if most else resolve_components(n_components, values, values.sum(), train.count, len(columns))
     axes = axes[:k][values[:k] > len(columns) * np.finfo(np.float64).eps * values[0]]
-    variances = axes @ S[np.ix_(columns, columns)] @ axes.T
-    B = np.linalg.pinv(variances, hermitian=True) @ axes @ S[np.ix_(columns, targets)]  # (k, m)
-    W = axes.T @ B
-    off = test.means[0] - mean  # residual of y - mean_y - (x - mean_x) W, summed over the fold by its moments
-    T = unpack(test.within, test.n_features) + test.count * np.outer(off, off)
-    residual = np.trace(
-        T[np.ix_(targets, targets)] - 2 * W.T @ T[np.ix_(columns, targets)] + W.T @ T[np.ix_(columns, columns)] @ W
+    # The moments of scores beside labels, and the regression of these on the scores of the other folds.
+    k, m = len(axes), test.n_features - q
+    M = np.zeros((q + m, k + m))
+    M[columns, :k], M[q:, k:] = axes.T, np.eye(m)
+    known, own = train.times(M), test.times(M)
+    S = unpack(known.packed, k + m)
+    B = np.linalg.pinv(S[:k, :k], hermitian=True) @ S[:k, k:]  # (k, m)
+    residual, total = (
+        float(squared_errors(own, k, D, known.mean[:k], known.mean[k:])[0].sum()) for D in (B, np.zeros_like(B))
     )
-    total = float(np.trace(T[np.ix_(targets, targets)]))
-    return 1.0 - float(residual) / total if total > 0 else 0.0
-
-
-@dataclass(frozen=True)
-class FoldScores(Reading):
-    """The read of the scatter of each fold of the rows, of the candidate columns and the labels.
-
-    Attributes
-    ----------
-    templates : dict of str to Accumulator
-    """
-
-    reads: ClassVar[tuple[str, ...]] = ("folds",)
-    depends_on: ClassVar[tuple[str, ...]] = ("templates",)
-    solver: ClassVar[str] = "folds"
-    account: ClassVar[str] = "one read of rows and labels"
-
-    templates: dict[str, Accumulator]
-
-    @classmethod
-    def of(cls, rows: Rows, labelled: Labelled, candidates: Integers, folds: int, seed: int) -> FoldScores:
-        """Return the read of rows of the candidate columns, beside which it puts the labels.
-
-        Parameters
-        ----------
-        folds : int
-            Each labelled row is in one of them, drawn by the seed.
-        """
-        features = labelled.features
-        if features is None:
-            beside, m = Beside(labelled.known_codes, partial(one_hot, n_classes=labelled.n_classes)), labelled.n_classes
-        else:
-            beside, m = Beside(features.whole(), np.asarray), features.shape[1]
-        # Features and labels side by side: the scatter of a fold has their products, too.
-        rows = rows.mapped(MapStep(beside, rows.n_columns + m))
-        # A row's fold depends on the seed and its number alone. Rows of other folds, or without a label, have code -1.
-        drawn, used = integers(seed, "folds", 0, len(labelled.known_codes), 1, folds)[:, 0], labelled.known_codes >= 0
-        templates: dict[str, Accumulator] = {
-            f"fold-{f}": ClassMoments(rows.n_columns, 1, np.where(used & (drawn == f), 0, -1).astype(np.int32))
-            for f in range(folds)
-        }
-        return cls(replace(rows, counted=labelled.counted), templates)
-
-    @cached_property
-    def folds(self) -> Read[list[ClassMoments]]:
-        """The read."""
-        states = self.templates.values()
-        rows, exact = self.rows, np.dtype(np.float64)  # of rows and labels side by side
-        layout = plan_layout(rows.origin.row_chunks, rows.n_columns, exact, sum(one.state_bytes for one in states))
-        return Read.of(rows, "folds", self.templates, _take_folds, layout=layout, dtype=exact)
-
-    def solve_cost(self) -> SolveCost:
-        return SolveCost(4.0 * self.folds.cost.state_bytes / 8, bytes=3 * self.folds.cost.state_bytes)
-
-    def read(self, run: Run) -> list[ClassMoments]:
-        """Return the scatter of each fold."""
-        return self.folds(run)  # one pass over X
-
-
-def _take_folds(state: PassState) -> list[ClassMoments]:
-    return [state.part(name, ClassMoments) for name in state.parts]
-
-
-@dataclass(frozen=True)
-class Scoring(LabelledReading):
-    """The read from which the scores of features are computed.
-
-    If rows may be omitted, real labels are read beside them, so that their spread is that of the same rows.
-    """
-
-    reads: ClassVar[tuple[str, ...]] = ("labels",)
-    account: ClassVar[str] = "one read of rows and labels"
-
-    @classmethod
-    def of(cls, rows: Rows, labelled: Labelled) -> Self:
-        """Return the read of rows, and of labels beside them if some may be omitted."""
-        features = labelled.features
-        if features is not None and rows.nan_policy == "omit":
-            rows = rows.mapped(MapStep(Beside(features.whole(), np.asarray), rows.n_columns + features.shape[1]))
-        return cls(replace(rows, counted=labelled.counted), "scores", labelled, False)
-
-    def read_scored(self, run: Run) -> tuple[LabelStatistics, Vector]:
-        """Return the statistics of the labelled rows, and the scores of the features."""
-        found, features = self.read(run).statistics, self.labelled.features
-        if features is None:
-            return found, scores_of_classes(found)
-        if self.rows.nan_policy != "omit":
-            values = features.values[np.flatnonzero(self.labelled.known_codes >= 0)]
-            mean = values[0] + (values - values[0]).mean(axis=0)
-            return found, scores_of_numbers(found, mean, (values - mean).T @ (values - mean))
-        # Psi of the columns that are the labels is their scatter, and their means are less the offset of the features.
-        d = self.rows.n_columns - features.shape[1]
-        mean, scatter = found.mean[d:] - features.maker.features(np.zeros((1, features.shape[1])))[0], found.psi[:, d:]
-        found = found.of_columns(d)
-        return found, scores_of_numbers(found, mean, scatter)
-
-    def solve_cost(self) -> SolveCost:
-        return SolveCost(4.0 * self.labels.cost.state_bytes / 8, bytes=3 * self.labels.cost.state_bytes)
+    return 1.0 - residual / total if total > 0 else 0.0
 
 
 OF_SHARES: Coding = (
@@ -380,26 +254,31 @@ class ScoredResult(Result):
 
 @dataclass(frozen=True)
 class ScoredFit(Fit[ScoredResult]):
-    """The scores of features, a cross-validation if requested, and a fit to the chosen columns.
+    """The read for the scores of features, a cross-validation if requested, and a fit to the chosen columns.
 
     Attributes
     ----------
     owner : ScoredPCA
         With the parameters of the fit.
     y : labels
-    scoring : Scoring
-    folding : FoldScores or None
-    fit : Reading
+    labelled : Labelled
+    scores : Read
+        Of rows, beside which are real labels if rows may be omitted, so that their spread is that of the same rows.
+    folds : Read or None
+        Of the candidate columns, whichever they are.
+    fit : Fit
         To the number of columns that will be selected, whichever they are.
     """
 
-    depends_on: ClassVar[tuple[str, ...]] = ("scoring", "folding", "fit")
+    reads: ClassVar[tuple[str, ...]] = ("scores", "folds")
+    depends_on: ClassVar[tuple[str, ...]] = ("scores.states", "cv", "fit")
 
     owner: ScoredPCA
     y: Unchecked
-    scoring: Scoring
-    folding: FoldScores | None
-    fit: Reading
+    labelled: Labelled
+    scores: LabelRead
+    folds: Read[Folded[FoldStates]] | None
+    fit: Fit[Unchecked]
 
     @property
     def solver(self) -> str:
@@ -407,51 +286,51 @@ class ScoredFit(Fit[ScoredResult]):
 
     @property
     def account(self) -> str:
-        return f"{self.scoring.account}; {self.fit.reason}"
+        return f"one read of rows and labels; {self.fit.reason}"
 
     notes = of_part("fit", "notes")
 
     max_evaluations = of_part("fit", "max_evaluations")
 
     @property
-    def parts(self) -> dict[str, Reading]:
-        """All of them, in order, by the names before those of their passes."""
-        folds = {} if self.folding is None else {"folds:": self.folding}
-        return {"scores:": self.scoring, **folds, "fit:": self.fit}
+    def cv(self) -> tuple[int, int] | None:
+        """Number and seed of the folds."""
+        return None if self.folds is None else (self.owner.cv, self.rows.seed)
 
     def passes(self) -> tuple[Declared, ...]:
-        """Declare the passes of all parts; those before the scores are of all of them."""
-        return tuple(
-            replace(one, name=f"{name} {one.name}")
-            for name, part in self.parts.items()
-            for one in (costs(part.passes()) if part is self.scoring else part.declared)
-        )
+        """Declare the own reads, and those of the fit."""
+        return (*super().passes(), *(replace(one, name=f"fit: {one.name}") for one in self.fit.declared))
 
     def solve_cost(self) -> SolveCost:
-        costs = [part.solve_cost() for part in self.parts.values()]
-        scores = 8 * (2 * self.rows.n_columns + self.fit.rows.n_columns)  # their means, and the chosen features
-        return SolveCost(
-            flops=sum(cost.flops for cost in costs),
-            between=sum(cost.between for cost in costs),
-            bytes=max(cost.bytes for cost in costs),
-            held_bytes=max(cost.held_bytes for cost in costs),
-            output_bytes=costs[-1].output_bytes + scores,
-        )
+        cost, state = self.fit.solve_cost(), max(one.state_bytes for one in costs(super().passes()))
+        kept = 8 * (2 * self.rows.n_columns + self.fit.rows.n_columns)  # scores, means, and the chosen features
+        own = replace(cost, bytes=max(cost.bytes, 3 * state), output_bytes=cost.output_bytes + kept)
+        return replace(own, flops=cost.flops + 0.5 * state)
+
+    def _scored(self, run: Run) -> tuple[LabelStatistics, Vector]:
+        """Read X, and return the statistics of the labelled rows and the scores of the features."""
+        found, features = fold_labels(run, self.scores), self.labelled.features
+        self.labelled.read()
+        if features is None:
+            return found, scores_of_classes(found)
+        if self.rows.nan_policy != "omit":
+            values = features.values[np.flatnonzero(self.labelled.known_codes >= 0)]
+            mean = values[0] + (values - values[0]).mean(axis=0)
+            return found, scores_of_numbers(found, mean, (values - mean).T @ (values - mean))
+        # Psi of the columns that are the labels is their scatter, and their means are less the offset of the features.
+        d = self.rows.viewed_columns
+        mean, scatter = found.mean[d:] - features.maker.features(np.zeros((1, features.shape[1])))[0], found.psi[:, d:]
+        found = found.of_columns(d)
+        return found, scores_of_numbers(found, mean, scatter)
 
     def run(self, run: Run) -> ScoredResult:
         """Read X for the scores, for the folds if they choose the number of features, and for the fit."""
         owner, X, shares = self.owner, mapped_lazily(self.rows), None
-        with run.within("scores:"):
-            kept, scores = self.scoring.read_scored(run)
-        order = ranked(scores)
+        kept, scores = self._scored(run)
+        order = np.argsort(-tied(scores), kind="stable")  # of equal scores the first feature first
         q = owner._count(len(scores))
         if q is None:
-            candidates = order[:MAX_CANDIDATES]
-            folding = owner._folding(X, candidates, self.scoring.labelled, self.rows.seed)
-            with running_part(run, "folds:", folding):
-                held_out = folding.read(run)
-            k = owner.n_components if owner.estimator is None else getattr(owner.estimator, "n_components", None)
-            shares = explained_shares(held_out, np.searchsorted(np.sort(candidates), candidates), k)
+            shares = self._shares(run, X, order[:MAX_CANDIDATES])
             # The best share; of equal ones, the fewest features.
             found = tied(np.array(list(shares.values())))
             q = min(count for count, share in zip(shares, found, strict=True) if share == found.max())
@@ -461,6 +340,19 @@ class ScoredFit(Fit[ScoredResult]):
             fitted = with_reads(fit.run(run), run.reads)
         finish(inner, rows, fit.plan, fitted)
         return ScoredResult(scores, kept.mean, selected, inner, kept.count, kept.omitted, shares)
+
+    def _shares(self, run: Run, X: da.Array, candidates: Integers) -> dict[int, float]:
+        """Return the mean explained share of the folds left out by number of features: q, q / 2, q / 4, and so on."""
+        owner, q, read = self.owner, len(candidates), self.owner._folding(X, candidates, self.labelled, self.rows.seed)
+        states = cast("tuple[Moments, ...]", read(run).state.states)  # one pass over X
+        k = owner.n_components if owner.estimator is None else getattr(owner.estimator, "n_components", None)
+        ranked = np.searchsorted(np.sort(candidates), candidates)
+        least = min(q, int(k)) if isinstance(k, Integral) else 1
+        counts = sorted({max(least, q >> i) for i in range(q.bit_length())}, reverse=True)
+        folds = list(zip(left_out(states), states, strict=True))
+        return {
+            count: float(np.mean([explained_share(*fold, ranked[:count], q, k) for fold in folds])) for count in counts
+        }
 
 
 @with_parameters
@@ -582,13 +474,18 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
                 f"{used} rows have {labelled.n_classes} classes, one row each, so there is no variation within "
                 f"classes to compare with. Give classes of several rows, or numbers as real labels."
             )
-        X = mapped_lazily(rows)
-        scoring, folding = Scoring.of(self._rows_of_all_parts(rows, X), labelled), None
-        if q is None:
-            folding = self._folding(X, np.arange(min(d, MAX_CANDIDATES)), scoring.labelled, rows.seed)
+        X, features = mapped_lazily(rows), labelled.features
+        # Of a preprocessed graph, the rows that the other parts read, whose digests are kept.
+        scored = Rows.opened(X).begun(**policies(self)) if rows.steps and rows.source is None else rows
+        if features is not None and rows.nan_policy == "omit":
+            beside = Beside(features.whole(), np.asarray)
+            scored = scored.mapped(MapStep(beside, scored.n_columns + features.shape[1]))
+        scored = replace(scored, counted=labelled.counted)
         # To plan with: q columns of X, or as many as cross-validation chooses among.
         some = np.arange(q or min(X.shape[1], MAX_CANDIDATES))
-        return ScoredFit(rows, unfitted(self), y, scoring, folding, self._inner_fit(X, some, y, rows.seed)[-1])
+        folds = self._folding(X, some, labelled, rows.seed) if q is None else None
+        fit = self._inner_fit(X, some, y, rows.seed)[-1]
+        return ScoredFit(rows, unfitted(self), y, labelled, label_read(scored, labelled, whole=False), folds, fit)
 
     def _inner_fit(
         self, X: da.Array, columns: Integers, y: Unchecked, seed: int
@@ -601,15 +498,18 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         rows = replace(rows, seed=seed if given is None else draw_seed(given))
         return inner, rows, cast("Fit[Unchecked]", inner._fit(rows, rows.y))
 
-    def _rows_of_all_parts(self, rows: Rows, X: da.Array) -> Rows:
-        """Return the rows to score: of a preprocessed graph those that the other parts read, whose digests are kept."""
-        return Rows.opened(X).begun(**policies(self)) if rows.steps and rows.source is None else rows
-
     def _columns(self, X: da.Array, columns: Integers) -> da.Array:
         """Return columns for the other parts, which omit the rows that the scores omit: those incomplete in any."""
         return columns_of(X, columns, complete=self.nan_policy == "omit" and len(columns) < X.shape[1])
 
-    def _folding(self, opened: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> FoldScores:
-        """Return the read of the candidate columns, with the labels beside them, for the scatter of each fold."""
-        rows = Rows.opened(self._columns(opened, np.sort(candidates))).begun(**policies(self))
-        return FoldScores.of(rows, labelled, candidates, int(self.cv), seed)
+    def _folding(self, X: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> Read[Folded[FoldStates]]:
+        """Return the read of the candidate columns, with the labels beside them, for the moments of each fold."""
+        rows, codes = Rows.opened(self._columns(X, np.sort(candidates))).begun(**policies(self)), labelled.known_codes
+        if labelled.features is None:
+            beside = Beside(codes, partial(one_hot, n_classes=labelled.n_classes))
+        else:
+            beside = Beside(labelled.features.whole(), np.asarray)
+        rows = replace(rows.mapped(MapStep(beside, rows.n_columns + labelled.columns)), counted=labelled.counted)
+        # A row's fold depends on the seed and its number alone. Rows without a label have none, -1.
+        drawn = np.where(codes >= 0, integers(seed, "folds", 0, len(codes), 1, self.cv)[:, 0], -1).astype(np.int32)
+        return Read.into(rows, "folds", FoldStates(Moments(rows.n_columns), self.cv, drawn), dtype=PRECISE)
