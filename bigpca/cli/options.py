@@ -265,8 +265,6 @@ class SourceOptions:
         What makes a row, as in einops: "n c h w -> (n h w) c"; else each sample is one.
     sample_dims : NAMES
         For netCDF: the dimensions of the rows, such as time,y,x; else the first.
-    reduce : mean|max|gem
-        How to pool what the pattern leaves out: "n c h w -> n c".
     axis : NAME=POSITIONS
         Positions on an axis of the pattern: t=1: is all but the first (repeatable).
     columns : POSITIONS
@@ -283,7 +281,6 @@ class SourceOptions:
     missing_chunks: MissingChunks = MissingChunks.RAISE
     pattern: str | None = None
     sample_dims: str | None = None
-    reduce: str | None = None
     axis: list[str] | None = None
     columns: str | None = None
     missing_value: str | None = None
@@ -301,7 +298,6 @@ class SourceOptions:
         what = {
             "pattern": self.pattern,
             "sample_dims": dims,
-            "reduce": self.reduce,
             "columns": columns,
             **coded,
             **axes,

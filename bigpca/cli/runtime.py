@@ -336,7 +336,7 @@ def _open_column(given: Labelling, option: str, data: Any, missing: str) -> tupl
     Of weights and groups, a file without columns, such as a ``.npy`` vector, is in the order of the rows.
     """
     from bigpca.data.dask_arrays import carried, view_of
-    from bigpca.data.keys import ABSENT, aligned, repeat_labels
+    from bigpca.data.keys import ABSENT, aligned
     from bigpca.data.label_files import column_names, split_column
 
     source, word = getattr(given, option), COLUMNS[option]
@@ -348,7 +348,7 @@ def _open_column(given: Labelling, option: str, data: Any, missing: str) -> tupl
     if view is not None and view.rows_per_sample > 1:
         how += f"; each for the {view.rows_per_sample:,} rows of its sample"
         if not found.joined and len(entries) == view_of(data)[0].shape[0]:
-            entries = repeat_labels(entries, data)
+            entries = entries.repeat(view.rows_per_sample, axis=0)
     return entries, how
 
 

@@ -42,9 +42,7 @@ from typing import TYPE_CHECKING
 from bigpca.names import lazily
 
 if TYPE_CHECKING:
-    from bigpca.data.keys import as_maps as as_maps
     from bigpca.data.keys import by_key as by_key
-    from bigpca.data.keys import repeat_labels as repeat_labels
     from bigpca.data.keys import stored_keys as stored_keys
     from bigpca.data.lags import lagged as lagged
     from bigpca.data.lags import unlagged as unlagged
@@ -53,7 +51,7 @@ if TYPE_CHECKING:
     from bigpca.data.weights import reliability as reliability
 
 HOMES = {
-    "bigpca.data.keys": "as_maps by_key repeat_labels stored_keys",
+    "bigpca.data.keys": "by_key stored_keys",
     "bigpca.data.lags": "lagged unlagged",
     "bigpca.data.provenance": "provenance_of",
     "bigpca.data.verification": "verify",

@@ -429,7 +429,7 @@ def viewed(X: da.Array, view: View, names: Names = None) -> da.Array:
     whole = X if len(X.chunks[1]) == 1 else X.rechunk({1: -1})
     chunks, dtype, meta = (view.chunks(X.chunks[0]), (view.width,)), view.dtype(X.dtype), np.empty((0, 0), X.dtype)
     if issparse(X._meta):
-        if view.sample != (X.shape[1],) or view.column_axes != (0,) or view.taken or view.reduce is not None:
+        if view.sample != (X.shape[1],) or view.column_axes != (0,) or view.taken:
             raise ValueError(
                 f"pattern = {view.pattern} cannot be used with sparse rows. Choose columns with columns=, or pass "
                 "dense rows."

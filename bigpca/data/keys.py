@@ -2,14 +2,12 @@
 
 Which label belongs to which row: the rules by which the keys of both are compared, in one place for every door; what
 names the rows, and what the labels; and weights and labels in the order of the rows. Which columns of a file of labels
-are labels, keys and pictures. From the rows of a view back to its samples: scores as maps, and labels of samples for
-their rows.
+are labels, keys and pictures.
 """
 
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
@@ -31,18 +29,16 @@ from bigpca.data.dask_arrays import (
     source_of,
     sources_in,
     taken_from,
-    view_of,
     was_persisted,
 )
 from bigpca.data.grids import label
-from bigpca.data.label_files import cell_names, check_stored, column_names, fewer, read_label_file, split_column
+from bigpca.data.label_files import cell_names, column_names, fewer, read_label_file, split_column
 from bigpca.data.labels import ARGUMENTS, label_values, one_each, rows_shown, with_gaps
 from bigpca.data.source import Source
-from bigpca.data.sources import open as open_array
 from bigpca.data.sources import row_source
 from bigpca.data.tables import PARQUET_SUFFIXES, TableRows
 from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at, read_whole
-from bigpca.errors import an, brief, counted, listed
+from bigpca.errors import brief, counted, listed
 from bigpca.storage.files import disk_path, kind_of, local_path, public
 from bigpca.storage.forms import KEY_COLUMN
 from bigpca.storage.grammar import KEYS
@@ -916,99 +912,3 @@ def keys_of_rows(X: Any) -> Keys:
     if hasattr(X, "loc") and hasattr(X, "index"):  # tables and series of pandas and Dask
         return keys_of_index(X.index)
     return Keys(keys_of_source(X))
-
-
-def as_maps(scores: Input, shape: tuple[int, ...]) -> Any:
-    """Return the scores of the places of each sample as a map, lazily if the scores are lazy.
-
-    Parameters
-    ----------
-    scores : array of shape (n * h * w, k), or a path
-        Of rows that a pattern such as ``"n c h w -> (n h w) c"`` makes.
-    shape : (h, w)
-        Or any other shape for the places of one sample, in the order of the pattern.
-
-    Returns
-    -------
-    ndarray or dask.array.Array of shape (n, h, w, k)
-
-    Raises
-    ------
-    ValueError
-        If the number of rows is unknown or not a multiple of the number of places.
-    MissingChunksError
-        For a Dask array over a store that has lost chunks.
-
-    Examples
-    --------
-    >>> as_maps(np.zeros((24, 3)), (4, 2)).shape
-    (3, 4, 2, 3)
-    """
-    if not isinstance(shape, tuple | list):
-        raise TypeError(
-            f"shape = {shape!r} is {an(type(shape).__name__)}; the height and width, (h, w), were expected."
-        )
-    shape = tuple(int(size) for size in shape)
-    places = math.prod(shape)
-    X = scores if isinstance(scores, np.ndarray | da.Array) else open_array(scores)
-    if isinstance(X, da.Array):
-        check_stored(X, "value")
-    if X.ndim != 2:
-        raise ValueError(
-            f"scores have shape {X.shape}; (n, k) was expected. Give a statistic of the rows as a column, spe[:, None]."
-        )
-    if np.isnan(X.shape[0]):
-        raise ValueError("the number of rows of the scores is not known. Call compute_chunk_sizes() first.")
-    n, k = int(X.shape[0]), int(X.shape[1])
-    if min(shape, default=0) < 1 or n % places:
-        raise ValueError(
-            f"{n} rows do not divide into maps of shape {shape}, {places} rows each. Give the height and width of one "
-            "sample."
-        )
-    if isinstance(X, np.ndarray):
-        return X.reshape(n // places, *shape, k)
-    if any(count % places for count in X.chunks[0]) or len(X.chunks[1]) > 1:
-        largest = max(X.chunks[0])
-        X = X.rechunk((-(-largest // places) * places, k))
-    counts = tuple(count // places for count in X.chunks[0])
-    return X.map_blocks(
-        lambda block: block.reshape(-1, *shape, k),
-        dtype=X.dtype,
-        chunks=(counts, *((s,) for s in shape), (k,)),
-        new_axis=list(range(1, len(shape) + 1)),
-    )
-
-
-def repeat_labels(y: Input, X: da.Array) -> NDArray[Any]:
-    """Return the label of each sample once for every row that a pattern makes of it.
-
-    Parameters
-    ----------
-    y : array-like or path of n labels
-        As for the ``fit`` of supervised models: one for each sample, by key where samples and labels have keys, as in
-        :func:`bigpca.data.by_key`, else in their order.
-    X : dask.array.Array
-        Rows opened with a pattern by :func:`bigpca.open`.
-
-    Returns
-    -------
-    ndarray of shape (rows of X,) or (rows of X, m)
-        Missing labels are None, or NaN among real numbers.
-
-    Raises
-    ------
-    ValueError
-        For a different number of labels than samples, keys that do not fit, and arrays that were opened without a
-        pattern.
-
-    Examples
-    --------
-    >>> X = open_array(np.zeros((2, 5, 3)), pattern="n t d -> (n t) d", t=slice(1, 4))
-    >>> repeat_labels(["cat", "dog"], X).tolist()
-    ['cat', 'cat', 'cat', 'dog', 'dog', 'dog']
-    """
-    samples, view = view_of(X)
-    if view is None:
-        raise ValueError("X was opened without a pattern, so each sample is one row. Pass the labels as they are.")
-    found = one_each(in_row_order(y, samples), samples.shape[0], of="sample", columns=True, gaps=True)
-    return np.repeat(with_gaps(*found), view.rows_per_sample, axis=0)

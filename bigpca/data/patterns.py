@@ -1,4 +1,4 @@
-"""What is a row, in the notation of einops, with positions along its axes and pooling over those that it leaves out.
+"""What is a row, in the notation of einops, with positions along its axes.
 
 A pattern is what a user wrote, checked; with the shape of the samples it becomes a :class:`bigpca.data.views.View`.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
@@ -18,12 +18,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import unmasked
-from bigpca.errors import an, brief, check_choice, closest, counted
+from bigpca.errors import an, brief, closest, counted
 
 Taken: TypeAlias = slice | NDArray[np.int64]
-GEM_MIN = 1e-6  # of the values that are pooled by their generalised mean
 WORD = "missing_value"
-STRIP_BYTES = 2**20  # of samples in float64: they stay in a core's cache
 SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
 AXES = re.compile(r"\(([^()]*)\)|([^\s()]+|\S)")  # joined by brackets, or alone
 
@@ -148,42 +146,6 @@ def _named(wanted: Sequence[Any], what: str, names: NDArray[np.object_] | None) 
             f"{what} names {brief(repr(absent[0]))}, but X has no such column.{closest(absent[0], tuple(place))}"
         )
     return np.array([place[name] for name in wanted], np.int64)
-
-
-Rule = Callable[[NDArray[np.float64], tuple[int, ...]], NDArray[np.float64]]
-
-
-def _mean(values: NDArray[np.float64], axes: tuple[int, ...]) -> NDArray[np.float64]:
-    found: NDArray[np.float64] = values.mean(axis=axes)
-    return found
-
-
-def _gem(values: NDArray[np.float64], axes: tuple[int, ...]) -> NDArray[np.float64]:
-    """Generalised mean of power 3 (Radenovic et al. 2019, eq. 3); values below 1e-6 count as 1e-6, as there."""
-    positive = np.maximum(values, GEM_MIN)
-    found: NDArray[np.float64] = np.cbrt((positive * positive * positive).mean(axis=axes))
-    return found
-
-
-RULES: dict[str, Rule | None] = {"mean": _mean, "max": None, "gem": _gem}
-
-
-def pool(cells: NDArray[Any], axes: tuple[int, ...], rule: str, dtype: np.dtype[Any]) -> NDArray[Any]:
-    """Return cells (b, ...) pooled over ``axes``; averages are computed in float64. NaN makes NaN.
-
-    >>> pool(np.arange(6.0).reshape(1, 2, 3), (2,), "mean", np.dtype("f4"))
-    array([[1., 4.]], dtype=float32)
-    """
-    average = RULES[rule]
-    if average is None:
-        largest: NDArray[Any] = cells.max(axis=axes)
-        return largest
-    out = np.empty(tuple(size for axis, size in enumerate(cells.shape) if axis not in axes), dtype)
-    step = max(1, STRIP_BYTES // (8 * math.prod(cells.shape[1:])))
-    for i in range(0, len(cells), step):
-        with np.errstate(all="ignore"):
-            out[i : i + step] = average(cells[i : i + step].astype(np.float64), axes)
-    return out
 
 
 Axes: TypeAlias = tuple[tuple[str, ...], ...]  # of one side of a pattern: names that are joined by brackets
@@ -365,8 +327,6 @@ class RowPattern:
     ----------
     text : str or None
         In einops' notation; None for whole samples, flattened.
-    reduce : str or None
-        How axes are pooled that are not on the right.
     sizes : tuple of (name, int)
         Of axes that the shape of the samples does not determine.
     taken : tuple of (name, Positions)
@@ -377,25 +337,20 @@ class RowPattern:
     """
 
     text: str | None = None
-    reduce: str | None = None
     sizes: tuple[tuple[str, int], ...] = ()
     taken: tuple[tuple[str, Positions], ...] = ()
     columns: Positions | None = None
     missing: MissingCodes = NO_CODES
 
     @classmethod
-    def of(
-        cls, text: str | None, reduce: str | None, columns: Any, axes: Mapping[str, Any], missing: Any = None
-    ) -> RowPattern:
+    def of(cls, text: str | None, columns: Any, axes: Mapping[str, Any], missing: Any = None) -> RowPattern:
         """Check what a user wrote; ``axes`` are the sizes (integers) and positions of axes, by name.
 
         Raises
         ------
         TypeError, ValueError
-            For texts that are not patterns, axes that they do not have, and pooling without a rule or the reverse.
+            For texts that are not patterns, and axes that they do not have or leave out.
         """
-        if reduce is not None:
-            check_choice("reduce", reduce, RULES)
         chosen, missing = None if columns is None else Positions.of(columns, "columns"), MissingCodes.of(missing)
         if text is None:
             unknown = next(iter(axes), None)
@@ -403,8 +358,6 @@ class RowPattern:
                 raise TypeError(
                     f"open() got an unexpected keyword argument {unknown!r}. Positions of an axis require pattern=."
                 )
-            if reduce is not None:
-                raise ValueError(f"reduce = {reduce!r} requires pattern=, such as 'n c h w -> n c'.")
             return cls(columns=chosen, missing=missing)
         if not isinstance(text, str):
             raise TypeError(f"pattern = {text!r} is {an(type(text).__name__)}; a string such as {SPELLING}.")
@@ -427,9 +380,7 @@ class RowPattern:
                 f"missing_value has codes of single columns, but the pattern {text!r} makes other columns. Give codes "
                 "of all columns, or leave out pattern=."
             )
-        pattern = cls(text, reduce, tuple(sizes.items()), taken, chosen, missing=missing)
-        pattern._check_pooling()
-        return pattern
+        return cls(text, tuple(sizes.items()), taken, chosen, missing=missing)
 
     def masked(self, places: NDArray[np.int64]) -> RowPattern:
         """Return the same with the columns that a mask keeps; raises ValueError beside a pattern or columns."""
@@ -438,27 +389,6 @@ class RowPattern:
                 "a mask and a pattern or columns were given. Give one: columns= and the axes of a pattern take masks."
             )
         return replace(self, columns=Positions.of(places, "mask"))
-
-    def _check_pooling(self) -> None:
-        """Reject pooling without a rule, and a rule without pooling; raises as :meth:`of`."""
-        pooled = self.pooled
-        if pooled and self.reduce is None:
-            raise ValueError(
-                f"the pattern {self.text!r} leaves out {', '.join(pooled)} on the right. Say how to pool them: "
-                f"reduce={' or '.join(map(repr, RULES))}; or add them to the rows or columns."
-            )
-        if self.reduce is not None and not pooled:
-            raise ValueError(
-                f"reduce = {self.reduce!r}, but the pattern {self.text!r} pools no axis: all are on the right. Leave "
-                f"out reduce, or the axes to pool on the right, as in 'n c h w -> n c'."
-            )
-
-    @property
-    def pooled(self) -> list[str]:
-        """Names of the axes that are not on the right."""
-        left, right = _sides(self.text or "n d -> n d")
-        kept = {name for group in right for name in group}
-        return [name for group in left for name in group if name not in kept]
 
     @property
     def dimensions(self) -> int:
@@ -534,7 +464,6 @@ class RowPattern:
 
     def __str__(self) -> str:
         parts = [] if self.text is None else [self.text]
-        parts += [] if self.reduce is None else [f"{self.reduce} of {', '.join(self.pooled)}"]
         for name, one in (*self.taken, *([("columns", self.columns)] if self.columns is not None else ())):
             parts.append(f"{name} {one}")
         parts += [f"{self.missing} is missing"] if self.missing else []
@@ -544,7 +473,6 @@ class RowPattern:
         """Return JSON values."""
         return {
             "pattern": self.text,
-            "reduce": self.reduce,
             "sizes": dict(self.sizes),
             "taken": {name: one.to_json() for name, one in self.taken},
             "columns": None if self.columns is None else self.columns.to_json(),
@@ -561,10 +489,10 @@ class RowPattern:
             For values that it does not give.
         """
         axes = {**values["sizes"], **dict.fromkeys(values["taken"], slice(None))}
-        found = cls.of(values["pattern"], values["reduce"], None, axes)
+        found = cls.of(values["pattern"], None, axes)
         taken = tuple((name, Positions.from_json(one)) for name, one in values["taken"].items())
         columns = None if values["columns"] is None else Positions.from_json(values["columns"])
-        return cls(found.text, found.reduce, found.sizes, taken, columns, MissingCodes.from_json(values.get("missing")))
+        return cls(found.text, found.sizes, taken, columns, MissingCodes.from_json(values.get("missing")))
 
 
 @lru_cache(maxsize=64)
@@ -591,6 +519,12 @@ def _sides(text: str) -> tuple[Axes, Axes]:
     absent = next((name for group in right for name in group if name not in known), None)
     if absent is not None:
         raise ValueError(f"the pattern {text!r} has no axis {absent!r} on the left.{closest(absent, known)}")
+    kept = [name for group in right for name in group]
+    if pooled := [name for name in known if name not in kept]:
+        raise ValueError(
+            f"the pattern {text!r} leaves out {', '.join(pooled)} on the right. Add them to the rows or columns; "
+            "or pool them first: bigpca.open(dask.array.from_zarr(path).mean(axis=(2, 3)))."
+        )
     if len(left) < 2 or len(left[0]) != 1 or len(right) != 2:
         raise ValueError(
             f"the pattern {text!r} has {len(left)} axes on the left and {len(right)} on the right; rows and columns "

@@ -183,7 +183,6 @@ def open(
     missing_chunks: str = "raise",
     sample_dims: str | Sequence[str] | None = None,
     pattern: str | None = None,
-    reduce: str | None = None,
     columns: slice | Sequence[int] | Sequence[str] | Array | None = None,
     keys: str | None = None,
     missing_value: float | Sequence[float] | Mapping[Any, Any] | Array | None = None,
@@ -227,9 +226,6 @@ def open(
         What is a row, in the notation of einops: ``"n c h w -> (n h w) c"`` makes every pixel of a feature map a row of
         c columns. The left side names the dimensions of ``source``, samples first; the right side has the rows, samples
         first, and the columns.
-    reduce : {"mean", "max", "gem"}, optional
-        How values are pooled over the axes that the right side leaves out, as in ``"n c h w -> n c"``. "gem" is the
-        generalised mean of power 3 (Radenovic et al. 2019), in which values below 1e-6 count as 1e-6.
     columns : slice, list of int, mask or list of names, optional
         Which columns are kept, in this order. Names also say which columns of a table are features: the others may
         then hold text.
@@ -305,9 +301,9 @@ def open(
     check_choice("repeats", repeats, ("warn", "keep"))
     if fill is not None:
         check_choice("fill", fill, ("default",))
-    described, asked = RowPattern(), axes or any(one is not None for one in (pattern, reduce, columns, missing_value))
+    described, asked = RowPattern(), axes or any(one is not None for one in (pattern, columns, missing_value))
     if asked:
-        described = RowPattern.of(pattern, reduce, columns, axes, missing_value)
+        described = RowPattern.of(pattern, columns, axes, missing_value)
     with ShortTraceback():
         if sample_dims is not None:
             _check_sample_dims(source, sample_dims, described, fill)
@@ -336,8 +332,8 @@ def open(
         return with_beside(X, **beside)
     if cut:
         raise ValueError(
-            "the array was already opened with a pattern, columns or a missing value. Give pattern=, reduce=, columns= "
-            "and missing_value= in one call."
+            "the array was already opened with a pattern, columns or a missing value. Give pattern=, columns= and "
+            " missing_value= in one call."
         )
     if described.missing and is_csr(X._meta):
         raise ValueError(
@@ -539,7 +535,7 @@ def row_view(source: Any, pattern: RowPattern, shape: tuple[int, ...]) -> tuple[
 
 def _column_names(source: Any, view: View, shape: tuple[int, ...]) -> Names:
     """Return the names of the columns of a view, where the source names its features."""
-    if view.row_axes or view.reduce is not None:  # the columns are some axes of a sample
+    if view.row_axes:  # the columns are some axes of a sample
         if view.sample != shape:
             return None
         names = feature_names(source, view.column_axes)

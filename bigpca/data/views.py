@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scipy.sparse import issparse
 
 from bigpca.data.containers import check_chunk_shape
-from bigpca.data.patterns import NO_CODES, MissingCodes, Positions, RowPattern, Taken, pool
+from bigpca.data.patterns import NO_CODES, MissingCodes, Positions, RowPattern, Taken
 from bigpca.errors import NonFiniteError
 from bigpca.storage.files import content_digest
 
@@ -27,7 +27,7 @@ COPIED_BYTES = 2**18  # of smaller samples, which are transposed together
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """Rows of stored samples: some axes of a sample number its rows, some make their columns, the others are pooled.
+    """Rows of stored samples: some axes of a sample number its rows, the others make their columns.
 
     Row ``sample * rows_per_sample + position`` is the row at a position of a sample.
 
@@ -39,8 +39,6 @@ class View:
         Axes of the sample that number its rows, the slowest first; none where a sample is a row.
     column_axes : tuple of int
         Axes that make the columns, the slowest first.
-    reduce : str or None
-        How the remaining axes are pooled, one of :data:`bigpca.data.patterns.RULES`; None if there are none.
     taken : tuple of slice or ndarray of int64, or ()
         Which positions of each axis are used, in this order; () for all of all axes.
     columns : ndarray of int64, or None
@@ -59,7 +57,6 @@ class View:
     sample: tuple[int, ...]
     row_axes: tuple[int, ...] = ()
     column_axes: tuple[int, ...] = (0,)
-    reduce: str | None = None
     taken: tuple[Taken, ...] = ()
     columns: NDArray[np.int64] | None = None
     pattern: RowPattern | None = None
@@ -81,7 +78,7 @@ class View:
         sizes = pattern.sample(shape)
         positions = pattern.positions(sizes)
         missing = pattern.missing.on(math.prod(shape), names)
-        whole = cls(sizes, *pattern.axes(len(sizes)), pattern.reduce, positions, pattern=pattern, missing=missing)
+        whole = cls(sizes, *pattern.axes(len(sizes)), positions, pattern=pattern, missing=missing)
         if pattern.columns is None:
             return whole
         chosen = pattern.columns.on(whole.width, "columns", names)
@@ -132,11 +129,6 @@ class View:
         return tuple(self.sample[axis] for axis in self.column_axes)
 
     @property
-    def pooled_axes(self) -> tuple[int, ...]:
-        """Axes of the sample over which values are pooled."""
-        return tuple(axis for axis in range(len(self.sample)) if axis not in self.row_axes + self.column_axes)
-
-    @property
     def kept(self) -> bool:
         """Whether a model keeps the view, and applies it to new samples."""
         return bool(self.absent) or (self.pattern is not None and not self.plain)
@@ -151,7 +143,7 @@ class View:
         """Whether rows are never the memory of the samples."""
         order = self.row_axes + self.column_axes
         chosen = bool(self.missing) or any(not isinstance(one, slice) for one in self.taken)
-        return chosen or self.columns is not None or self.reduce is not None or order != tuple(sorted(order))
+        return chosen or self.columns is not None or order != tuple(sorted(order))
 
     def _places(self, axes: tuple[int, ...]) -> int:
         return math.prod(
@@ -159,9 +151,8 @@ class View:
         )
 
     def dtype(self, stored: np.dtype[Any]) -> np.dtype[Any]:
-        """Return the dtype of rows of samples in a dtype: float32 or float64 where values are averaged or missing."""
-        stored = self.missing.dtype(stored) if self.missing else stored
-        return np.result_type(stored, np.float32) if self.reduce not in (None, "max") else stored
+        """Return the dtype of rows of samples in a dtype: float32 or float64 where values are missing."""
+        return self.missing.dtype(stored) if self.missing else stored
 
     def samples(self, start: int, stop: int) -> tuple[int, int]:
         """Return the range of samples that hold rows ``start:stop``."""
@@ -188,13 +179,9 @@ class View:
         cells = samples.reshape(len(samples), *self.sample)
         for axis, taken in enumerate(self.taken):
             cells = cells[(slice(None),) * (axis + 1) + (taken,)]
-        axes = list(range(len(self.sample)))
-        if self.reduce is not None:
-            cells = pool(cells, tuple(axis + 1 for axis in self.pooled_axes), self.reduce, self.dtype(samples.dtype))
-            axes = [axis for axis in axes if axis not in self.pooled_axes]
-        order = (0, *(axes.index(axis) + 1 for axis in self.row_axes + self.column_axes))
+        order = (0, *(axis + 1 for axis in self.row_axes + self.column_axes))
         rows = cells.transpose(order).reshape(len(cells), self.rows_per_sample, self._places(self.column_axes))
-        whole = owned and not self.taken and self.reduce is None and samples.flags.c_contiguous
+        whole = owned and not self.taken and samples.flags.c_contiguous
         flat = _contiguous(rows, samples if whole else None).reshape(-1, rows.shape[2])
         if self.columns is None:
             return flat
@@ -239,7 +226,7 @@ class View:
         checked = {"absent": self.absent} if self.absent else {}
         coded = {"missing": self.missing.to_json()} if self.missing else {}
         needed = {} if self.complete is None else {"complete": content_digest(self.complete)}
-        return {**shape, "reduce": self.reduce, "taken": taken, "columns": columns, **checked, **coded, **needed}
+        return {**shape, "taken": taken, "columns": columns, **checked, **coded, **needed}
 
     def __dask_tokenize__(self) -> object:
         return "bigpca.View", self.describe()

@@ -559,7 +559,6 @@ VIEWED: dict[str, tuple[str, list[str]]] = {  # what is read, and what makes a v
     "named columns": ("x.parquet", ["--columns", "d,a,b"]),
     "tokens": ("maps.zarr", ["--pattern", "n t d -> (n t) d"]),
     "some tokens": ("maps.zarr", ["--pattern", "n t d -> (n t) d", "--axis", "t=1:", "--columns", "0:3"]),
-    "pooled tokens": ("maps.zarr", ["--pattern", "n t d -> n d", "--reduce", "mean"]),
     "a code": ("x.zarr", ["--missing-value", "7"]),
     "a member": ("x.h5", ["--member", "a"]),
     "dimensions": ("x.nc", ["--sample-dims", "y,x"]),

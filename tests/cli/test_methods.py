@@ -106,9 +106,6 @@ def test_rows_of_a_pattern_are_planned_fitted_labelled_and_cut_again(folder: Pat
     truth = bp.FisherDiscriminantAnalysis().fit(chosen, np.repeat(np.arange(20) % 2, 3))
     assert run("transform", "maps.npy", "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
     np.testing.assert_allclose(bp.open("s.zarr").compute(), truth.transform(chosen), rtol=0, atol=1e-9)
-    pooled = ("--pattern", "n c h w -> n c", "--reduce", "max")
-    assert run("ingest", "maps.npy", "--out", "pooled.zarr", *pooled).exit_code == 0
-    np.testing.assert_array_equal(bp.open("pooled.zarr").compute(), rows.max(axis=(1, 2)))
     assert line_of(run("info", "m.zarr").stdout, "pattern") == "n c h w -> (n h w) c; h 1:; columns 3 chosen"
 
 

@@ -277,8 +277,6 @@ def test_labels_meet_rows_by_the_same_rules_at_every_door(form: str, given: str,
         "plot": lambda y: kinds_of(y, n, np.arange(n), X).codes,
         "report": lambda y: companions(y, scores=X, n=n).labels.astype(int),
     }
-    if form != "columns":  # which are a view already
-        doors["repeated"] = lambda y: repeated_by_samples(y, X, n)
     if isinstance(X, str) and isinstance(labels, str):
         doors["command line"] = lambda y: fitted_by_command(X, y, tmp_path) if isinstance(y, str) else doors["fit"](y)
     if outcome not in ("as given", "by key"):
@@ -290,12 +288,6 @@ def test_labels_meet_rows_by_the_same_rules_at_every_door(form: str, given: str,
     order = y if outcome == "by key" else y[::-1] if isinstance(labels, str) else labels
     for door, meet in doors.items():
         np.testing.assert_array_equal(meet(labels), meet(np.asarray(order)), err_msg=door)
-
-
-def repeated_by_samples(y: Any, X: Any, n: int) -> Any:
-    found = bp.data.repeat_labels(y, bp.open(X, pattern="n (t d) -> (n d) t", t=1))  # each number of a sample is a row
-    assert len(found) > n
-    return found[:: len(found) // n]
 
 
 def fitted_by_command(X: str, labels: str, folder: Path) -> Any:

@@ -27,11 +27,6 @@ MAPS = savers.matrix("f4", (N, C, H, W))
 PIXELS = "n c h w -> (n h w) c"
 
 
-def gem(values: Array, axes: tuple[int, ...]) -> Array:
-    found: Array = (np.maximum(values, 1e-6) ** 3).mean(axis=axes) ** (1 / 3)
-    return found
-
-
 PATTERNS: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
     "pixels": ({"pattern": PIXELS}, lambda x: einops.rearrange(x, PIXELS)),
     "transposed pixels": ({"pattern": "n c h w -> (n w h) c"}, lambda x: einops.rearrange(x, "n c h w -> (n w h) c")),
@@ -40,13 +35,6 @@ PATTERNS: dict[str, tuple[dict[str, Any], Callable[[Array], Array]]] = {
         {"pattern": "n c h w -> (n c h) w", "w": [3, 0]},
         lambda x: einops.rearrange(x[..., [3, 0]], "n c h w -> (n c h) w"),
     ),
-    "mean": ({"pattern": "n c h w -> n c", "reduce": "mean"}, lambda x: x.mean(axis=(2, 3))),
-    "mean of some lines": (
-        {"pattern": "n c h w -> (n w) c", "reduce": "mean", "h": slice(1, -1)},
-        lambda x: einops.reduce(x[:, :, 1:-1], "n c h w -> (n w) c", "mean"),
-    ),
-    "largest": ({"pattern": "n c h w -> n c", "reduce": "max"}, lambda x: einops.reduce(x, "n c h w -> n c", "max")),
-    "generalised mean": ({"pattern": "n c h w -> n c", "reduce": "gem"}, lambda x: gem(x, (2, 3))),
     "windows": (
         {"pattern": "n c (y a) (x b) -> (n y x) (a b c)", "b": 2, "y": 1},
         lambda x: einops.rearrange(x, "n c (y a) (x b) -> (n y x) (a b c)", b=2, y=1),
@@ -66,11 +54,9 @@ def test_rows_of_a_pattern_are_those_of_einops(name: str, dtype: str) -> None:
     given, of = PATTERNS[name]
     maps = np.abs(MAPS).astype(dtype) if dtype == "u1" else MAPS.astype(dtype)
     X, truth = bp.open(maps, **given), of(maps.astype("f8"))
-    averaged = given.get("reduce") in ("mean", "gem")
-    assert X.dtype == (np.result_type(dtype, "f4") if averaged else np.dtype(dtype))
+    assert X.dtype == np.dtype(dtype)
     assert X.shape == truth.shape
-    rtol = 4 * np.finfo(X.dtype).eps if averaged else 0  # sums of 20 values in another order, and their roots
-    np.testing.assert_allclose(X.compute(), truth, rtol=rtol, atol=rtol)
+    np.testing.assert_array_equal(X.compute(), truth)
     rows = Rows.of(X)
     np.testing.assert_array_equal(rows.reader(3, 9)[0].read(3, 9), X.compute()[3:9])
 
@@ -152,10 +138,7 @@ def test_columns_are_chosen_by_the_names_of_frames_and_coordinates() -> None:
         ({"pattern": "n ... c -> (n ...) c"}, r"has '\.\.\.' where an axis was expected"),
         ({"pattern": 3}, "pattern = 3 is an int"),
         ({"pattern": "n h w -> (n h) w"}, r"3 dimensions, but X has shape \(n, 3, 5, 4\)"),
-        ({"pattern": "n c h w -> n c"}, "leaves out h, w on the right"),
-        ({"pattern": "n c h w -> n c", "reduce": "median"}, "'median' is unknown. Use one of 'mean', 'max', 'gem'"),
-        ({"pattern": PIXELS, "reduce": "mean"}, "pools no axis"),
-        ({"reduce": "mean"}, "requires pattern="),
+        ({"pattern": "n c h w -> n c"}, "leaves out h, w on the right.* or pool them first"),
         ({"tokens": slice(1, None)}, "unexpected keyword argument 'tokens'"),
         ({"pattern": PIXELS, "hh": slice(1, None)}, "'hh' is not in it. Did you mean h?"),
         ({"pattern": PIXELS, "n": slice(1, None)}, "'n' is that of the samples"),
@@ -208,7 +191,7 @@ def test_a_view_of_a_pattern_returns_from_json(name: str) -> None:
         {"sample": [3, 0, 4]},
         {"sample": [3, 5]},
         {"sample": [4, 5, 4]},
-        {"reduce": "median"},
+        {"pattern": "n c h w -> n c"},
         {"taken": {"h": {"slice": [9, None, None]}}},
         {"columns": {"positions": [0, 1, 5], "length": None}},
     ],
@@ -221,53 +204,8 @@ def test_forged_views_are_rejected_before_memory_is_allocated(forged: dict[str, 
 
 
 def test_patterns_are_shown_with_what_they_use() -> None:
-    pattern = RowPattern.of("n t d -> n d", "mean", [1, 2], {"t": slice(1, None), "d": 8})
-    assert str(pattern) == "n t d -> n d; mean of t; t 1:; columns 2 chosen"
-
-
-def test_pooled_maps_are_divided_among_tasks_by_their_stored_bytes() -> None:
-    pooled = Rows.of(
-        bp.open(da.zeros((4096, 64, 32, 32), chunks=(64, -1, -1, -1)), pattern="n c h w -> n c", reduce="max")
-    )
-    assert pooled.n_rows * pooled.origin.row_bytes == 4096 * 64 * 32 * 32 * 8
-    assert len(pooled.layout(0).groups) == 16  # 2 MiB of rows alone would be one group
-    assert pooled.layout(0).read_rows <= 256
-
-
-@pytest.mark.parametrize("chunks", [(24, 2), (40, 2), (7, 1), None])
-def test_scores_of_pixels_become_maps_lazily(chunks: tuple[int, int] | None) -> None:
-    scores = np.arange(120 * 2.0).reshape(120, 2)
-    maps = bp.data.as_maps(scores if chunks is None else da.from_array(scores, chunks=chunks), (4, 3))
-    assert isinstance(maps, np.ndarray if chunks is None else da.Array)
-    assert maps.shape == (10, 4, 3, 2)
-    np.testing.assert_array_equal(np.asarray(maps), scores.reshape(10, 4, 3, 2))
-    with pytest.raises(ValueError, match=r"120 rows do not divide into maps of shape \(7, 3\), 21 rows each"):
-        bp.data.as_maps(scores, (7, 3))
-    with pytest.raises(ValueError, match=r"\(n, k\) was expected. Give a statistic of the rows as a column, spe"):
-        bp.data.as_maps(maps, (4, 3))
-    with pytest.raises(TypeError, match=r"shape = 12 is an int; the height and width, \(h, w\), were expected"):
-        bp.data.as_maps(scores, 12)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("form", ["zarr", "from_zarr", "computed", "path"])
-def test_maps_of_lost_chunks_are_rejected(form: str, tmp_path: Path) -> None:
-    stored = zarr.create_array(tmp_path / "s.zarr", data=np.ones((24, 3)), chunks=(6, 3))
-    (tmp_path / "s.zarr/c/2/0").unlink()
-    given = {"zarr": stored, "from_zarr": da.from_zarr(stored), "computed": da.from_zarr(stored) + 1}
-    with pytest.raises(bp.errors.MissingChunksError, match="c/2/0"):
-        np.asarray(bp.data.as_maps(given.get(form, tmp_path / "s.zarr"), (4, 3)))
-
-
-def test_labels_of_samples_are_repeated_for_their_rows() -> None:
-    X = bp.open(MAPS, pattern=PIXELS)
-    labels = [None if i == 3 else f"class {i % 2}" for i in range(N)]
-    np.testing.assert_array_equal(bp.data.repeat_labels(labels, X), np.repeat(np.array(labels, object), H * W))
-    numbers = np.arange(2.0 * N).reshape(N, 2)
-    np.testing.assert_array_equal(bp.data.repeat_labels(numbers, X), np.repeat(numbers, H * W, axis=0))
-    with pytest.raises(ValueError, match="36 labels for 37 samples"):
-        bp.data.repeat_labels(labels[1:], X)
-    with pytest.raises(ValueError, match="opened without a pattern"):
-        bp.data.repeat_labels(labels, bp.open(MAPS))
+    pattern = RowPattern.of("n t d -> (n t) d", [1, 2], {"t": slice(1, None), "d": 8})
+    assert str(pattern) == "n t d -> (n t) d; t 1:; columns 2 chosen"
 
 
 def test_records_of_an_array_add_up_outlive_pickling_and_end_with_it() -> None:

@@ -53,7 +53,6 @@ AGAIN: dict[str, tuple[Any, dict[str, Any], Any, Array]] = {
     "maps of another size": (CUBE, {"pattern": PIXELS}, FLAT.reshape(10, 3, 3, 4),
                              FLAT.reshape(10, 3, 12).transpose(0, 2, 1).reshape(-1, 3)),
     "rows": (CUBE, {"pattern": PIXELS}, FLAT[:, :3], FLAT[:, :3]),
-    "pooled maps": (CUBE, {"pattern": "n c h w -> n c", "reduce": "mean"}, CUBE, CUBE.mean(axis=(2, 3))),
     "maps of one pixel": (CUBE, {"pattern": PIXELS}, FLAT[:, :3, None, None], FLAT[:, :3]),
     "channels last, flat": (CUBE, {"pattern": "n c h w -> n (h w c)"}, CUBE,
                             CUBE.transpose(0, 2, 3, 1).reshape(30, -1)),
@@ -64,8 +63,8 @@ AGAIN: dict[str, tuple[Any, dict[str, Any], Any, Array]] = {
     "columns by name": (FRAME, {"columns": ["d", "b"]}, FRAME[["a", "b", "d"]], FLAT[:, [3, 1]]),
     "all columns by name, in another order": (FRAME, {"columns": list("dcba")}, FRAME, FLAT[:, 3::-1]),
     "names as in the fit": (FRAME, {"columns": ["d", "b"]}, FRAME[["d", "b"]], FLAT[:, [3, 1]]),
-    "another pattern": (CUBE, {"pattern": PIXELS}, bp.open(CUBE, pattern="n c h w -> n c", reduce="max"),
-                        CUBE.max(axis=(2, 3))),
+    "another pattern": (CUBE, {"pattern": PIXELS}, bp.open(CUBE, pattern="n c h w -> (n w h) c"),
+                        CUBE.transpose(0, 3, 2, 1).reshape(-1, 3)),
     "whole samples": (CUBE, {"pattern": "n c h w -> n (c h w)"}, FLAT.reshape(30, 12, 1), FLAT),
 }  # fmt: skip
 
@@ -158,10 +157,10 @@ def test_a_fit_on_whole_samples_forgets_the_pattern_of_the_fit_before() -> None:
     assert model.transform(CUBE).shape == (30, 1)
 
 
-def test_keys_of_samples_stay_with_their_pooled_rows(tmp_path: Path) -> None:
+def test_keys_of_samples_stay_with_one_row_of_each(tmp_path: Path) -> None:
     keys = [f"image {i}" for i in range(30)]
     bp.ingest(CUBE, tmp_path / "maps.zarr", keys=keys)
-    pattern: dict[str, Any] = {"pattern": "n (c p) -> n c", "reduce": "mean", "p": 4}
+    pattern: dict[str, Any] = {"pattern": "n (c p) -> n (p c)", "p": 4}
     X = bp.open(tmp_path / "maps.zarr", **pattern)
     bp.PCA(2).fit(X).transform(X, out=tmp_path / "scores.zarr")
     assert bp.data.stored_keys(tmp_path / "scores.zarr").tolist() == keys  # type: ignore[union-attr]

@@ -172,7 +172,6 @@ TARGETS = {
 PATTERNS: dict[str, dict[str, Any]] = {
     **{name: {"member": "X"} for name in CASES if name.startswith("sparse")},
     "pixels": {"pattern": "n (c p) -> (n p) c", "c": 400, "p": list(range(24, 0, -1))},
-    "pooled": {"pattern": "n (c p) -> n c", "c": 400, "reduce": "gem"},
 }
 NEAR = {
     "covariance of one chunk": 2,

@@ -158,7 +158,6 @@ VIEWS: dict[str, tuple[View, Array]] = {
         View((3, 4, 5), (1, 2), columns=np.array([2, 0])),
         MAPS.transpose(0, 2, 3, 1).reshape(-1, 3)[:, [2, 0]],
     ),
-    "largest of lines": (View((3, 4, 5), (1,), reduce="max"), MAPS.max(axis=3).transpose(0, 2, 1).reshape(-1, 3)),
 }
 FORMS: dict[str, Callable[[Path], da.Array]] = {
     "store": lambda folder: bp.open(write_store(folder / "s.zarr", SAMPLES, (7, 60))),

@@ -455,7 +455,7 @@ def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
         return _decoded(view, rows, name)
     if view is not None:
         again = _view_again(view, rows, known, name)
-        if again is None and view.missing and view.reduce is None:
+        if again is None and view.missing:
             again = View.of(RowPattern(missing=view.missing.at(view.columns)), (rows.viewed_columns,))
             known = rows.origin.names  # of rows whose columns are compared with those of the fit
         if again is not None:
@@ -490,7 +490,7 @@ def _view_again(view: View, rows: Rows, known: Names, name: str) -> View | None:
         return view
     if pattern is None or pattern == RowPattern(missing=pattern.missing):
         return None
-    if known is not None and rows.origin.names is not None and view.rows_per_sample == 1 and view.reduce is None:
+    if known is not None and rows.origin.names is not None and view.rows_per_sample == 1:
         if list(known) == list(rows.origin.names) or not set(known) <= set(rows.origin.names):
             return None
         chosen, width = _places(list(known), rows, name), rows.viewed_columns

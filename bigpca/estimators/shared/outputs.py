@@ -1,16 +1,13 @@
 """Where mapped rows go: to the caller, lazily or computed, or to a new array on disk.
 
-Dask DataFrames out of Dask DataFrames: ``set_output(transform="pandas")`` of rows that need not fit in memory. What
-the docstrings of methods that map rows share.
+What the docstrings of methods that map rows share.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import wraps
 from inspect import cleandoc
 from types import FunctionType
 from typing import TypeVar, cast
@@ -19,10 +16,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 from sklearn import get_config
 
-import bigpca.dask_array as da
 from bigpca.arrays import Path
 from bigpca.data.batches import has_batches
-from bigpca.data.containers import is_dask_frame
 from bigpca.data.dask_arrays import carrying
 from bigpca.data.grids import Grid
 from bigpca.data.provenance import Made
@@ -87,38 +82,6 @@ def container_of(estimator: BaseEstimator) -> tuple[str, bool]:
     return own or get_config()["transform_output"], bool(own)
 
 
-def frames_of(estimator: BaseEstimator, X: object) -> bool:
-    """Whether rows of X are to be returned as a Dask DataFrame."""
-    return is_dask_frame(X) and container_of(estimator)[0] == "pandas"
-
-
-def lazy_dask_frames(estimator: Class) -> Class:
-    """Return a class whose ``transform`` and ``fit_transform`` return Dask DataFrames for Dask DataFrames.
-
-    scikit-learn wraps both as soon as a class is made, for ``set_output``, and would load them into a pandas DataFrame:
-    hence a decorator of the class. Partitions, divisions and index are those of X.
-    """
-    for name in ("transform", "fit_transform"):
-        setattr(estimator, name, _lazily_framed(getattr(estimator, name)))
-    return estimator
-
-
-def _lazily_framed(method: Callable[..., Lazy]) -> Callable[..., Lazy]:  # type: ignore[explicit-any]
-    unwrapped = vars(method)["__wrapped__"]
-
-    @wraps(method)
-    def wrapped(self: BaseEstimator, X: Unchecked, *args: object, **options: object) -> Lazy:
-        if not frames_of(self, X):
-            return method(self, X, *args, **options)
-        rows = unwrapped(self, X, *args, **options)
-        if not isinstance(rows, da.Array):
-            return rows
-        columns = list(self.get_feature_names_out())
-        return rows.to_dask_dataframe(columns=columns, index=X.index)
-
-    return wrapped
-
-
 @dataclass(frozen=True)
 class Destination:
     """Where mapped rows go: back to the caller, or to a new Zarr array.
@@ -170,14 +133,14 @@ def check_float(dtype: DTypeLike) -> str:
 
 
 def reject_container(estimator: BaseEstimator, output: str, X: Unchecked = None) -> None:
-    """Reject scikit-learn's output containers, which cannot hold lazy output, except for a Dask DataFrame X.
+    """Reject scikit-learn's output containers, which cannot hold lazy output.
 
     Raises
     ------
     TypeError
     """
     container, own = container_of(estimator)
-    if container != "default" and not frames_of(estimator, X):
+    if container != "default":
         asked = f'set_output(transform="{container}")' if own else f'sklearn.set_config(transform_output="{container}")'
         raise TypeError(
             f"{asked} would load all lazy {output} into memory. "

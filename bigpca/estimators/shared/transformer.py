@@ -46,7 +46,6 @@ from bigpca.estimators.shared.opening import (
 from bigpca.estimators.shared.outputs import (
     Destination,
     check_float,
-    lazy_dask_frames,
     mapped,
     maps_rows,
     reject_container,
@@ -206,7 +205,6 @@ def with_parameters(kind: type[Constructed]) -> type[Constructed]:
     return kind
 
 
-@lazy_dask_frames
 class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, Generic[Found]):
     """A scikit-learn transformer that reports the cost of a fit in advance, and keeps to it.
 
@@ -466,8 +464,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         ndarray or dask.array.Array of shape (n, k)
             Scores, in float32 if it represents every number of X's dtype, otherwise in float64. Lazy if X is lazy, and
             with ``out``. For a DataArray, a DataArray with the coordinates of its samples and a dimension
-            ``component``, numbered from 0. For a Dask DataFrame after ``set_output(transform="pandas")``, a Dask
-            DataFrame with its index.
+            ``component``, numbered from 0.
 
         Raises
         ------

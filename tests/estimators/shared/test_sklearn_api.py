@@ -5,7 +5,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.base import is_classifier
 from sklearn.exceptions import NotFittedError
@@ -91,24 +90,6 @@ def test_set_output_pandas_does_not_load_lazy_scores(tmp_path: Path) -> None:
     with pytest.raises(TypeError, match=message):
         pca.transform(X, out=tmp_path / "scores.zarr")
     assert not (tmp_path / "scores.zarr").exists()
-
-
-def test_dask_frames_give_lazy_frames_on_request(tmp_path: Path) -> None:
-    frame = pd.DataFrame(X, columns=list("abcde"), index=np.arange(len(X)) + 100)
-    dd = pytest.importorskip("dask.dataframe")
-    lazy = dd.from_pandas(frame, npartitions=3)
-    pca = PCA(2).fit(lazy)
-    assert isinstance(pca.transform(lazy), da.Array)
-    pca.set_output(transform="pandas")
-    for given, rows in ((lazy, frame), (lazy[lazy.a > 0], frame[frame.a > 0])):
-        scores = pca.transform(given)
-        assert isinstance(scores, dd.DataFrame)
-        assert scores.divisions == given.divisions
-        pd.testing.assert_frame_equal(scores.compute(), pca.transform(rows))
-    assert list(pca.fit_transform(lazy).columns) == ["pca0", "pca1"]
-    for rejected in (lambda: pca.transform(lazy, out=tmp_path / "s.zarr"), lambda: pca.transform(lazy.to_dask_array())):
-        with pytest.raises(TypeError, match="would load all lazy scores"):
-            rejected()
 
 
 @pytest.mark.parametrize(
