@@ -1,7 +1,7 @@
 """Labels of an xarray.DataArray: the dimensions and coordinates of its samples and of its features.
 
-Grids in model files: coordinates of numbers, strings, dates (those of cftime too) and of several levels. Tables with
-feature names: xarray.DataArray and Dask DataFrame, recognised without importing xarray or pandas.
+Grids in model files: coordinates of numbers, strings and dates. Tables: xarray.DataArray and Dask DataFrame, recognised
+without importing xarray or pandas.
 
 Rows are samples in C order of their dimensions; columns are the grid of the other dimensions, in their order. xarray is
 imported only where a DataArray is made, so that models with a grid are read without it.
@@ -29,7 +29,6 @@ from bigpca.errors import brief, check_choice, closest, warn_caller
 
 FEATURE = "feature"  # dimension of columns without labels
 COMPONENT = "component"  # dimension of scores and patterns; components are numbered from 0
-SINCE = "microseconds since 1970-01-01"  # whole numbers, which are exact
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,14 +40,11 @@ class Coordinate:
     dims : tuple of str
     values : ndarray
     attrs : dict
-    levels : tuple of str
-        Of tuples: the coordinates that they are made of, whose index has several levels.
     """
 
     dims: tuple[str, ...]
     values: NDArray[Any]
     attrs: Mapping[str, Any]
-    levels: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -344,20 +340,11 @@ def label(X: Any, sample_dims: str | Sequence[str] | None) -> tuple[Any, Labels]
     dims = tuple(dim for dim in X.dims if dim not in samples)
     coords = X.coords.to_dataset()
     own = {str(name): one for name, one in coords.coords.items() if one.dims and set(one.dims) <= set(dims)}
-    levels = {name: _levels(coords.xindexes.get(name), name) for name in own}
-    found = {
-        name: Coordinate(one.dims, np.asarray(one.values), dict(one.attrs), levels[name]) for name, one in own.items()
-    }
+    found = {name: Coordinate(one.dims, np.asarray(one.values), dict(one.attrs)) for name, one in own.items()}
     sizes = tuple(int(X.sizes[dim]) for dim in dims)
     grid = Grid(dims, sizes, found, samples, X.name, dict(X.attrs))
     apart = [name for name, one in coords.coords.items() if not set(one.dims) <= set(samples) or not one.dims]
     return X, Labels(grid, tuple(int(X.sizes[dim]) for dim in samples), coords.drop_vars(apart))
-
-
-def _levels(index: Any, name: str) -> tuple[str, ...]:
-    """Return the names of the levels of an index of xarray, for the coordinate that is not one of them."""
-    names = tuple(map(str, getattr(getattr(index, "index", None), "names", ())))
-    return names if len(names) > 1 and name not in names else ()
 
 
 def _named(X: Any) -> Any:
@@ -439,9 +426,8 @@ def grid_to_stored(grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
     arrays: dict[str, NDArray[Any]] = {} if grid.kept is None else {"kept": grid.kept}
     coords: list[dict[str, Any]] = []
     lost: list[str] = []
-    for name, one in sorted(grid.coords.items(), key=lambda item: bool(item[1].levels)):  # after those of the levels
-        found: dict[str, Any] | None = {"levels": list(one.levels)} if one.levels else _stored(one.values)
-        if found is None or not set(one.levels) <= {each["name"] for each in coords}:
+    for name, one in grid.coords.items():
+        if (found := _stored(one.values)) is None:
             kinds = sorted({type(value).__name__ for value in one.values.ravel()})
             lost.append(brief(f"{name!r} ({', '.join(kinds)})"))
             continue
@@ -468,8 +454,8 @@ def grid_to_stored(grid: Grid) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
 
 
 def names_stored(grid: Grid, values: Mapping[str, Any]) -> bool:
-    """Whether what :func:`grid_to_stored` gave has all that :meth:`Grid.names` are made of, without another library."""
-    stored = {one["name"] for one in values["coords"] if not {"levels", "calendar"} & {*one}}
+    """Whether what :func:`grid_to_stored` gave has all that :meth:`Grid.names` are made of."""
+    stored = {one["name"] for one in values["coords"]}
     return all(dim in stored for dim in grid.dims if dim in grid.coords)
 
 
@@ -480,29 +466,16 @@ def grid_from_stored(values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
     ------
     KeyError, TypeError, ValueError
         For values that it does not give.
-
-    Warns
-    -----
-    UserWarning
-        For coordinates that need pandas or cftime, if that is not installed: they are left out.
     """
     dims, sizes = tuple(map(str, values["dims"])), tuple(map(int, values["sizes"]))
     shape = dict(zip(dims, sizes, strict=True))
     if min(sizes, default=0) < 1:
         raise ValueError(f"its grid has the shape {sizes}")
     coords: dict[str, Coordinate] = {}
-    missing: set[str] = set()
     for one in values["coords"]:
-        own, levels = tuple(one["dims"]), tuple(one.get("levels", ()))
-        if any(level in missing for level in levels):
-            continue
-        try:
-            found = _several_levels([coords[level].values for level in levels]) if levels else _values(one, arrays)
-        except ImportError as error:
-            warn_caller(f"the coordinate {one['name']!r} of the model is left out: {error}", UserWarning)
-            missing.add(one["name"])
-            continue
-        coords[str(one["name"])] = Coordinate(own, found.reshape([shape[dim] for dim in own]), one["attrs"], levels)
+        own = tuple(one["dims"])
+        found = _values(one, arrays).reshape([shape[dim] for dim in own])
+        coords[str(one["name"])] = Coordinate(own, found, one["attrs"])
     kept = arrays.get("kept")
     grid = Grid(dims, sizes, coords, tuple(map(str, values["samples"])), values["name"], values["attrs"], kept)
     codes = MissingCodes.from_json(values.get("missing"))
@@ -515,47 +488,20 @@ def grid_from_stored(values: Mapping[str, Any], arrays: Mapping[str, NDArray[Any
 
 def _stored(values: NDArray[Any]) -> dict[str, Any] | None:
     """Return how values are stored without loss, as ``strings`` or a numeric ``array`` with its meaning; or None."""
-    kind, calendar = values.dtype.kind, _calendar(values)
+    kind = values.dtype.kind
     if kind == "U" or (kind == "O" and all(isinstance(value, str) for value in values.ravel())):
         return {"strings": values.ravel().tolist()}
     if kind in "biufmM":
         return {"array": values.view(np.int64) if kind in "mM" else values, "dtype": values.dtype.newbyteorder("=").str}
-    if calendar is None:
-        return None
-    import cftime  # that of the values
-
-    numbers = cftime.date2num(values, SINCE, calendar=calendar[0], has_year_zero=calendar[1])
-    return {"array": numbers.astype(np.int64), "calendar": calendar}
+    return None
 
 
 def _values(one: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> NDArray[Any]:
     """Return the values of a coordinate in their own dtype, in C order."""
     if "array" not in one:
         return np.array(one["strings"], np.str_)
-    found = arrays[one["array"]]
-    if "calendar" in one:
-        import cftime
-
-        calendar, year_zero = one["calendar"]
-        return np.asarray(cftime.num2date(found, SINCE, calendar=calendar, has_year_zero=year_zero), object)
-    dtype = np.dtype(one["dtype"])
+    found, dtype = arrays[one["array"]], np.dtype(one["dtype"])
     return found.view(dtype) if dtype.kind in "mM" else found
-
-
-def _several_levels(levels: list[NDArray[Any]]) -> NDArray[Any]:
-    """Return the values of a coordinate of several levels: tuples, as xarray has them."""
-    import pandas as pd
-
-    return np.asarray(pd.MultiIndex.from_arrays(levels).values)
-
-
-def _calendar(values: NDArray[Any]) -> list[Any] | None:
-    """Return the calendar of the dates of cftime, and whether it has a year 0; None for other values."""
-    kinds = {type(value) for value in values.ravel()} if values.dtype.kind == "O" else set()
-    if len(kinds) != 1 or kinds.pop().__module__.partition(".")[0] != "cftime":
-        return None
-    found = {(value.calendar, value.has_year_zero) for value in values.ravel()}
-    return list(found.pop()) if len(found) == 1 and "" not in next(iter(found)) else None
 
 
 def _plain(attrs: Mapping[str, Any]) -> dict[str, Any]:

@@ -133,16 +133,7 @@ def rows_on_grid(rows: Lazy, labels: Labels, grid: Grid, name: str | None) -> xr
 
 def grid_coords(grid: Grid) -> dict[str, object]:
     """Return the coordinates of a grid, for a DataArray."""
-    coords: dict[str, object] = {name: (one.dims, one.values, dict(one.attrs)) for name, one in grid.coords.items()}
-    for name, one in grid.coords.items():
-        if one.levels:
-            import pandas as pd
-            import xarray as xr  # as above
-
-            index = pd.MultiIndex.from_arrays([grid.coords[level].values for level in one.levels], names=one.levels)
-            indexed = xr.Coordinates.from_pandas_multiindex(index, name)
-            coords |= {key: indexed[key].assign_attrs(grid.coords[key].attrs) for key in indexed}
-    return coords
+    return {name: (one.dims, one.values, dict(one.attrs)) for name, one in grid.coords.items()}
 
 
 @dataclass(frozen=True)
