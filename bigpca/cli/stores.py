@@ -259,8 +259,8 @@ def _with_output(sources: list[str], out: str | None) -> tuple[list[str], str]:
     raise typer.BadParameter("the Zarr store to write is not given. Add --out STORE, such as --out features.zarr.")
 
 
-def verify(path: str, shows: o.Shows, *, member: str | None = None) -> None:
-    """Read every chunk of a Zarr store and list those that are missing, truncated or corrupted (then exit code 3).
+def verify(path: str, shows: o.Shows) -> None:
+    """Read every chunk of a Zarr store and list those that are missing or damaged (then exit code 3).
 
     Parameters
     ----------
@@ -275,7 +275,7 @@ def verify(path: str, shows: o.Shows, *, member: str | None = None) -> None:
         import bigpca
 
         output.doing(f"reading every chunk of {path} ...")
-        report = bigpca.data.verify(path, member=member)
+        report = bigpca.data.verify(path)
         output.say(str(report))
         output.finish({"command": "verify", "ok": report.ok, **plain(report)})
         if not report.ok:

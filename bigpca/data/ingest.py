@@ -26,10 +26,8 @@ def ingest(
     source: Input,
     out: str | os.PathLike[str],
     *,
-    member: str | None = None,
     dtype: DTypeLike | None = None,
     chunk_rows: int | None = None,
-    missing_chunks: str = "raise",
     keys: Input | None = None,
     overwrite: bool = False,
     progress: ProgressArgument = None,
@@ -43,12 +41,10 @@ def ingest(
 
     Parameters
     ----------
-    source : anything for :func:`bigpca.open`
+    source : anything for :func:`bigpca.open`, or what it returned, such as that of a member
     out : path of the new Zarr array
-    member : dataset, column or array inside the source, default None
     dtype : dtype to store; None for the source's (float16 stays float16), default None
     chunk_rows : rows per chunk; None for 4 to 64 MiB, default None
-    missing_chunks : {"raise", "fill"}, default "raise"
     keys : array-like of shape (n,), or path such as ``"labels.csv::name"``, default None
         One string or integer for each row, stored beside the rows (:func:`bigpca.data.keys.row_keys`); None for the
         keys of the source, if it has any: those of a store on disk, or the index of a frame that names rows.
@@ -75,7 +71,7 @@ def ingest(
     >>> X.shape, X.dtype.name, X[-1].compute().tolist()
     ((12, 2), 'float16', [2.0, 2.0])
     """
-    X = open_array(source, member=member, missing_chunks=missing_chunks)
+    X = open_array(source)
     rows = Rows.of(X)
     if rows.n_rows == 0 or rows.n_columns == 0:
         raise ValueError(f"the source has shape {X.shape}: at least one row and one column were expected.")

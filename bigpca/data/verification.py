@@ -18,7 +18,6 @@ import zarr
 from bigpca.arrays import Path
 from bigpca.data import zarr_format
 from bigpca.data.checks import is_decode_error
-from bigpca.data.source import choose_member
 from bigpca.data.zarr_arrays import Cell, ChunkFiles, Opened, arrays_of, open_node
 from bigpca.storage.carriers import unless_replaced
 from bigpca.storage.files import is_objects, local_path, path_of, public, without_credentials
@@ -75,15 +74,13 @@ class VerifyReport:
         return "\n".join(lines)
 
 
-def verify(path: Path, *, member: str | None = None) -> VerifyReport:
+def verify(path: Path) -> VerifyReport:
     """Decode every chunk of a Zarr array, or of each array of a group, and list those that are missing or damaged.
 
     Parameters
     ----------
     path : str, path, store of Zarr, obstore store or :class:`bigpca.ObjectStore`
-        Zarr array or group, v2 or v3.
-    member : str, optional
-        One array of a group, or a group inside it, such as a sparse matrix.
+        Zarr array or group, v2 or v3; also one inside another, such as a sparse matrix.
 
     Returns
     -------
@@ -102,14 +99,14 @@ def verify(path: Path, *, member: str | None = None) -> VerifyReport:
         from bigpca.storage.places import ObjectStore  # for object stores only
 
         location = ObjectStore(given).describe()
-    return unless_replaced(given, partial(_verified, given, location, member), lambda report: not report.ok)
+    return unless_replaced(given, partial(_verified, given, location), lambda report: not report.ok)
 
 
-def _verified(given: Any, location: str, member: str | None) -> VerifyReport:
+def _verified(given: Any, location: str) -> VerifyReport:
     started = time.perf_counter()
     found: dict[str, list[str]] = {"missing": [], "damaged": []}
     chunks, checksummed, skipped = 0, True, []
-    for name, array in _arrays(given, location, member):
+    for name, array in _arrays(given, location):
         try:
             zarr_format.check_document(zarr_format.array_document(array), name or public(location))
         except (TypeError, ValueError) as error:
@@ -133,23 +130,16 @@ def _verified(given: Any, location: str, member: str | None) -> VerifyReport:
     )
 
 
-def _arrays(given: Any, location: str, member: str | None) -> list[tuple[str, zarr.Array[Any]]]:
+def _arrays(given: Any, location: str) -> list[tuple[str, zarr.Array[Any]]]:
     if not is_objects(given) and not os.path.isdir(given):
         why = "is not a directory" if os.path.exists(given) else "does not exist"
         raise FileNotFoundError(f"{location} {why}; a Zarr store was expected. Check the path.")
     try:
         with without_credentials(location), zarr_format.naming_damage(public(location)):
             node = open_node(given)
-            found = [("", node)] if isinstance(node, zarr.Array) else list(arrays_of(node))
+            return [("", node)] if isinstance(node, zarr.Array) else list(arrays_of(node))
     except FileNotFoundError as error:
         raise FileNotFoundError(f"{public(location)} holds no Zarr array or group. Check the path.") from error
-    if member is None:
-        return found
-    name = member.strip("/")
-    inside = [(one, array) for one, array in found if one == name or one.startswith(f"{name}/")]  # of a sparse matrix
-    if not inside:
-        choose_member(public(location), name, {one: array.shape for one, array in found})  # raises, and lists them
-    return inside
 
 
 def _manifest(array: zarr.Array[Any]) -> Mapping[str, int]:

@@ -5,11 +5,9 @@ How stored chunks are decoded: directly into the result, where their layout is a
 
 from __future__ import annotations
 
-import bz2
 import gzip
 import io
 import json
-import lzma
 import math
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,14 +32,14 @@ if TYPE_CHECKING:
 # compute with numbers (bitround leaves them as they are when they are read).
 ALLOWED_CODECS = {
     *("bytes", "endian", "sharding_indexed"),
-    *("blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "pcodec", "zfpy"),
-    *("crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3"),
+    *("blosc", "zstd", "gzip", "zlib", "lz4"),
+    *("crc32c", "crc32", "adler32", "fletcher32"),
     *("shuffle", "bitround"),
 }
 # Decoders whose output can be far larger than their input: at most one is allowed, and its output size is checked.
-COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4", "lzma", "bz2", "pcodec", "zfpy"}
+COMPRESSORS = {"blosc", "zstd", "gzip", "zlib", "lz4"}
 INDEX_CODECS = {"bytes", "crc32c"}  # for a shard's index, whose size must be known
-CHECKSUM_CODECS = {"crc32c", "crc32", "adler32", "fletcher32", "jenkins_lookup3", "gzip", "zlib", "bz2", "lzma"}
+CHECKSUM_CODECS = {"crc32c", "crc32", "adler32", "fletcher32", "gzip", "zlib"}
 # Zarr would read a chunk into one buffer, decode it into a second and copy that into a third, each in new memory whose
 # pages the kernel must map first: for large chunks that costs several times the copying itself. It decodes up to ten
 # chunks at a time, in threads whose heaps keep what they free, and holds all chunks of a shard that it reads. Here one
@@ -54,8 +52,6 @@ SPARE_BYTES = 64  # checksums that lie inside the compressed bytes
 ABSENT = 2**64 - 1  # in a shard's index
 STREAMS: dict[str, Callable[..., Any]] = {
     "gzip": gzip.open,
-    "bz2": bz2.open,
-    "lzma": lzma.open,
     "zstd": lambda file: import_module("pyarrow").CompressedInputStream(file, "zstd"),
 }
 Slices: TypeAlias = tuple[slice, ...]
@@ -155,11 +151,7 @@ def check_codecs(document: Mapping[str, Any], label: str) -> None:
     """Reject codecs that are not on the list, and chains whose decoded size cannot be known."""
     names = [short_name(name) for name, _ in codecs_of(document)]
     remedy = "If you trust the store, let Zarr decode it, once: dask.array.from_zarr(path).to_zarr('rows.zarr')."
-    unknown = [
-        name
-        for name, options in codecs_of(document)
-        if short_name(name) not in ALLOWED_CODECS or (short_name(name) == "lzma" and options.get("format") == 3)
-    ]
+    unknown = [name for name, _ in codecs_of(document) if short_name(name) not in ALLOWED_CODECS]
     if unknown or document.get("order") == "F":
         raise ValueError(
             f"{label} uses the codec or filter {brief(repr(unknown[0] if unknown else 'order F'))}, which is not one "

@@ -230,7 +230,7 @@ def test_the_commands_show_what_is_stored_and_ingest_says_how_to_copy_sparse_row
     updated = run("fit", path, "--update", "m.zarr", "--model", "n.zarr")
     assert updated.exit_code == 0
     if path.suffix == ".zarr":
-        report = run_json("verify", path, "--member", "X")
+        report = run_json("verify", f"{path}/X")
         assert (report["ok"], report["chunks"]) == (True, 3)
     rejected = run("ingest", path, "out.zarr")
     assert rejected.exit_code == 3

@@ -1,9 +1,7 @@
 """Data files are not trusted: no code of theirs runs, and no memory is asked for that their bytes cannot fill."""
 
-import bz2
 import gzip
 import json
-import lzma
 import pickle
 import struct
 import zlib
@@ -80,7 +78,7 @@ V2 = {
     "two compressors": ({"filters": [{"id": "zlib"}], "compressor": {"id": "gzip"}}, "zlib, gzip inside one another"),
     "by columns": ({"order": "F"}, r"filter 'order F'.* dask\.array\.from_zarr\(path\)\.to_zarr\('rows\.zarr'\)"),
     "numbers that are computed": ({"filters": [{"id": "delta", "dtype": "<f4"}]}, "filter 'delta'"),
-    "raw lzma": ({"compressor": {"id": "lzma", "format": 3, "filters": []}}, "filter 'lzma'"),
+    "a compressor of unknown size": ({"compressor": {"id": "zfpy"}}, "filter 'zfpy'"),
 }
 V3 = {
     "pickle": ({"codecs": [PLAIN, {"name": "numcodecs.pickle"}]}, r"filter 'numcodecs\.pickle'"),
@@ -218,8 +216,6 @@ BOMBS: dict[str, tuple[dict[str, Any], dict[str, Any], Callable[[bytes], bytes]]
         lambda c: gzip.compress(bytes(480)) + gzip.compress(c),
     ),
     "zlib": ({"id": "zlib", "level": 5}, {}, zlib.compress),
-    "bz2": ({"id": "bz2", "level": 5}, {}, bz2.compress),
-    "lzma": ({"id": "lzma", "format": 1}, {}, lambda content: lzma.compress(content, preset=1)),
     "lz4": ({"id": "lz4"}, {}, lambda c: LZ4().encode(c[:SMALLER])),
 }
 HONEST = {"zstd without its size": Zstd().encode, "gzip in members": gzip.compress}
@@ -289,19 +285,6 @@ def test_a_bomb_inside_a_shard_is_not_decoded(location: Any, tmp_path: Path) -> 
     np.testing.assert_array_equal(ZarrReader(path)[:10], X[:10])  # the other chunk of the shard is whole
     with little_memory(), pytest.raises(CorruptedChunkError, match="bytes or more, and was not"):
         bp.open(path)[10:].compute()
-
-
-@pytest.mark.parametrize("name", sorted(BOMBS.keys() - {"zstd without its size"}))
-def test_honest_chunks_of_every_codec_are_read(name: str, tmp_path: Path) -> None:
-    compressor, _, encode = BOMBS[name]
-    path = store(tmp_path, zarr_format=2, compressors=None)
-    edit(path, lambda content: content.update(compressor=compressor))
-    for i, rows in enumerate((X[:10], X[10:])):
-        whole = rows.tobytes()
-        (path / f"{i}.0").write_bytes(
-            encode(whole) if "members" not in name else gzip.compress(whole[:90]) + gzip.compress(whole[90:])
-        )
-    np.testing.assert_array_equal(bp.open(path).compute(), X)
 
 
 def test_the_attacks_work_on_who_does_not_look() -> None:
