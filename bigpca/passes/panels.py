@@ -45,6 +45,7 @@ from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, StoredMap, sent_to
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states, one_stamp, pass_over
+from bigpca.solvers.scaling import Blocks
 
 R_co = TypeVar("R_co", covariant=True)
 T = TypeVar("T")
@@ -195,7 +196,9 @@ class PanelRead(Read[R_co]):
     """
 
     @classmethod
-    def of_panels(cls, rows: Rows, count: int, *, dtype: DType | None = None) -> PanelRead[DotPanels]:
+    def of_panels(
+        cls, rows: Rows, count: int, *, dtype: DType | None = None, blocks: Blocks | None = None
+    ) -> PanelRead[DotPanels]:
         """Declare it with at most ``count`` panels; ``count`` changes no bit of the result.
 
         Rows are multiplied in ``dtype``, by default that of :func:`dot_dtype`. The finish has the panels and the
@@ -221,7 +224,7 @@ class PanelRead(Read[R_co]):
         panel_rows = max(count for count, _ in layout.sizes)
         form, prepared = rows.prices.block(slab_rows, dtype.itemsize)
         copied, scratch = rows.prices.copied_row_bytes(dtype) * slab_rows, prepared.bytes
-        template = DotPanels(n, rows.n_columns)
+        template = DotPanels(n, rows.n_columns, blocks)
         work = template.cost(form)
         if rows.sparse:  # their transpose, and the sums of columns
             scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
@@ -229,7 +232,8 @@ class PanelRead(Read[R_co]):
         if device.driven:
             # Rows of the panel and of a slab, as they come and scaled; its entries, and those of a slab with all rows.
             wide, there = rows.n_columns * dtype.itemsize, there and rows.counted.every
-            device_bytes = (panel_rows + 3 * slab_rows) * wide + 8 * n * (panel_rows + 2 * slab_rows) + there * 4 * read
+            entries = template.state_bytes // n * (panel_rows + 2 * slab_rows)
+            device_bytes = (panel_rows + 3 * slab_rows) * wide + entries + there * 4 * read
             held, device_bytes = 0, device_bytes + gram_bytes(slab_rows, rows.n_columns, dtype.itemsize)
         cost = PassCost(
             name="dot",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeAlias, cast
 
 import numpy as np
@@ -123,15 +123,15 @@ class Blocks:
     ----------
     blocks : mapping, or sequence of str
         Slices or ranges of columns by the name of their block, or the name of the block of each column. Every column
-        must be in one block.
+        must be in one block. The last slice may have no end.
     standardize : bool, default False
         Divide each column by its standard deviation first.
 
     Notes
     -----
     Escofier & Pagès (1994), "Multiple factor analysis (AFMULT package)". ``PCA.block_contributions_`` has the share of
-    each block in each component. The eigenvalues come from the matrix of ``solver="covariance"``, without a further
-    read; with other solvers each block is first fitted by itself.
+    each block in each component. The eigenvalues come from the matrix of ``solver="covariance"``, or from a dot matrix
+    of each block, without a further read; with "krylov", or parallel analysis, each block is first fitted by itself.
 
     Examples
     --------
@@ -139,7 +139,7 @@ class Blocks:
     True
     """
 
-    blocks: Mapping[str, object] | Sequence[str] | Sequence[tuple[str, int, int]]
+    blocks: Mapping[str, object] | Sequence[str] | Sequence[tuple[str, int, int | None]]
     standardize: bool = False
 
     def __post_init__(self) -> None:
@@ -148,7 +148,7 @@ class Blocks:
 
     @property
     def runs(self) -> Sequence[tuple[str, int, int]]:
-        """Name, first column and end of the last one of each run of columns of one block, in order."""
+        """Name, first column and end of each run of columns of one block, in order; for rows of :meth:`of`."""
         return cast("Sequence[tuple[str, int, int]]", self.blocks)
 
     @property
@@ -160,22 +160,29 @@ class Blocks:
             for name in names
         }
 
-    def check_columns(self, d: int) -> None:
-        """Reject rows of another number of columns; raises ValueError."""
-        if self.runs[-1][2] != d:
+    def of(self, d: int) -> Blocks:
+        """Return the rule for rows of d columns, all of whose runs have an end; raises ValueError for too many."""
+        *others, (name, first, end) = self.runs
+        if (max(d, first + 1) if end is None else end) != d:
             raise ValueError(
-                f"the blocks of Blocks have {self.runs[-1][2]} columns, but X has {d}. Name each column once."
+                f"the blocks of Blocks have {end or first + 1} columns, but X has {d}. Name each column once."
             )
+        return replace(self, blocks=(*others, (name, first, d)))
 
 
-def _runs(blocks: object) -> tuple[tuple[str, int, int], ...]:
+def _runs(blocks: object) -> tuple[tuple[str, int, int | None], ...]:
     """Return the runs of blocks that are given in one of three ways; raises as :class:`Blocks`."""
     wanted = TypeError(
-        f"blocks = {brief(repr(blocks))}; slices of columns by name with their ends, such as {{'a': slice(0, 3), 'b': "
-        "slice(3, 9)}, or the name of the block of each column, were expected."
+        f"blocks = {brief(repr(blocks))}; slices of columns by name, such as {{'a': slice(0, 3), 'b': slice(3, "
+        "None)}, or the name of the block of each column, were expected."
     )
+    ends = list[int]()
     if isinstance(blocks, Mapping):
-        ranges = [range(own.stop or 0)[own] if isinstance(own, slice) else own for own in blocks.values()]
+        slices = [own for own in blocks.values() if isinstance(own, slice)]
+        ends = [(own.start or 0) + 1 for own in slices if own.stop is None]  # known with the rows: at least these
+        ranges = [
+            range(own.stop or (own.start or 0) + 1)[own] if isinstance(own, slice) else own for own in blocks.values()
+        ]
         if not ranges or not all(isinstance(own, range) and len(own) and min(own) >= 0 for own in ranges):
             raise wanted
         taken = np.concatenate([np.asarray(own) for own in ranges])
@@ -185,16 +192,19 @@ def _runs(blocks: object) -> tuple[tuple[str, int, int], ...]:
             raise ValueError(f"column {j} is in {times[j]} blocks, but one block for each column was expected.")
         codes = np.repeat(np.arange(len(ranges)), list(map(len, ranges)))[np.argsort(taken)]
         names = np.array([str(name) for name in blocks], object)[codes].tolist()
+        if ends and ends != [len(names)]:
+            raise wanted
     elif isinstance(blocks, str) or not isinstance(blocks, Iterable):
         raise wanted
     else:
         names = list(blocks)
         if names and all(isinstance(one, tuple | list) for one in names):  # runs, as in a repr, or in a file
-            return tuple((str(name), int(first), int(stop)) for name, first, stop in names)
+            return tuple((str(name), int(first), None if end is None else int(end)) for name, first, end in names)
         if not names or not all(isinstance(one, str) for one in names):
             raise wanted
     starts = [j for j in range(len(names)) if not j or names[j] != names[j - 1]]
-    return tuple((str(names[j]), j, stop) for j, stop in zip(starts, [*starts[1:], len(names)], strict=True))
+    stops = [*starts[1:], None if ends else len(names)]
+    return tuple((str(names[j]), j, stop) for j, stop in zip(starts, stops, strict=True))
 
 
 LearnedScale: TypeAlias = bool | Patterson | Blocks  # True: standard deviations

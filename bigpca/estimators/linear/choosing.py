@@ -6,7 +6,7 @@ blocks of columns: a fit of each, and then that of all.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar
@@ -331,11 +331,8 @@ def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
         reject_undecided(settings.n_components, variances=True)
         return CovarianceFit(rows, settings)
     rule, blocks = undecided(settings.n_components, variances=False), settings.scale
-    if isinstance(blocks, Blocks):
-        moments, apart = CovarianceFit(rows, settings), block_fit(rows, settings, solver, blocks)
-        if rule is None and (solver == CovarianceFit.solver or rows.order.once):
-            return moments
-        return apart if rule is not None or solver != "auto" else choose([moments], [apart])
+    if rule is not None and isinstance(blocks, Blocks):
+        return block_fit(rows, settings, solver, blocks)
     if rule is not None:
         moments = CovarianceFit(rows, settings)  # its one read has the variances of the columns too
         one_read = rule.null == "deterministic"
@@ -346,9 +343,15 @@ def plan_fit(rows: Rows, settings: Settings, solver: str) -> Fit[PCAResult]:
         )
         best = choose([moments], [null]) if one_read and solver == "auto" else null
         return null if best.solver != CovarianceFit.solver else best  # whose reason compares already
+
+    def choices(kind: type[PCAFit]) -> Sequence[Fit[PCAResult]]:
+        if kind is KrylovFit and isinstance(blocks, Blocks):  # whose products are of columns that are divided already
+            return [block_fit(rows, settings, KrylovFit.solver, blocks)]
+        return kind.choices(rows, settings)
+
     named = FITS.get(solver)
     if named is not None and not named.prefers_exact(rows, settings):
-        return first_that_fits(named.choices(rows, settings))
+        return first_that_fits(choices(named))
     again = not (rows.order.once or rows.order.open_ended)  # as an iteration reads them
     known = [fit for fit in FITS.values() if fit is not named and (again or fit.exact)]
-    return choose(*(fit.choices(rows, settings) for fit in known if fit.offered(rows, settings)))
+    return choose(*(choices(fit) for fit in known if fit.offered(rows, settings)))

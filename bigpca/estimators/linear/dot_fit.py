@@ -48,8 +48,10 @@ from bigpca.solvers.eigh import (
     eigh_bytes,
     fix_signs,
     numerical_rank,
+    rounded_squares,
     top_eigenpairs,
 )
+from bigpca.solvers.scaling import Blocks
 
 FEW = 8  # times as many columns as sparse rows, from which on their dot matrix is offered
 MUCH = 11  # times as many columns as rows, from which on all eigenvalues cost a tenth of the products at most
@@ -70,6 +72,8 @@ class DotSpectrum:
         Bound of the relative error of the total by the centring of sparse rows.
     shrinkage : tuple of k floats, or None
         As of :class:`bigpca.estimators.linear.spectrum.PCAResult`.
+    roots : ndarray of shape (d,), or None
+        By which blocks of columns are divided.
     """
 
     variances: Vector
@@ -79,6 +83,7 @@ class DotSpectrum:
     squares: Vector
     centring_error: float | None = None
     shrinkage: tuple[float, ...] | None = None
+    roots: Vector | None = None
 
 
 def solve_dot_state(
@@ -89,14 +94,19 @@ def solve_dot_state(
     weights: Vector | None,
     precision: float,
     sparse: bool = False,
+    about: Vector | None = None,
 ) -> DotSpectrum:
-    """Double-centre and eigen-decompose the dot matrix; memory: three n x n matrices."""
+    """Double-centre and eigen-decompose the dot matrix; memory: three n x n matrices.
+
+    ``about`` (d,) was subtracted from the rows, in units of what multiplied them.
+    """
     part = state.parts["dot"]
     if not isinstance(part, DotSum | DotPanels):
         raise TypeError(f"the state holds {type(part).__name__}, a dot matrix was expected")
-    G = part.matrix()
-    n = len(G) if weights is None else int(np.count_nonzero(weights))
-    weight = len(G) if weights is None else float(weights.sum())
+    n = part.n_samples if weights is None else int(np.count_nonzero(weights))
+    weight = part.n_samples if weights is None else float(weights.sum())
+    about = joined(part.means) if isinstance(part, DotSum) else about
+    G, roots = (part.matrix(), None) if part.blocks is None else of_blocks(part, settings, weights, weight, about)
     # Of sparse rows, which nothing was subtracted from: what rounding of their products leaves of an eigenvalue.
     rounding = float(lost_squares(np.array([np.trace(G)]), n_features)[0]) if sparse else 0.0
     if settings.center:
@@ -121,7 +131,30 @@ def solve_dot_state(
     if isinstance(part, DotSum):
         mean, squares = joined(part.means), joined(part.squares)
     shrinkage = shrinkage_of(whole, k, weight - settings.center)
-    return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares, centred, shrinkage)
+    return DotSpectrum(values[:k], np.ascontiguousarray(vectors[:k].T), total, mean, squares, centred, shrinkage, roots)
+
+
+def of_blocks(
+    part: DotSum | DotPanels, settings: Settings, weights: Vector | None, weight: float, about: Vector | None
+) -> tuple[Matrix, Vector]:
+    """Return the dot matrix of columns whose blocks are divided, and the divisors (d,): roots of first eigenvalues.
+
+    Blocks that are constant, to the rounding of what was subtracted from them, or of sparse products, have 1.
+    """
+    columns = list(part.blocks.columns.values()) if part.blocks is not None else []
+    G, roots = np.zeros((part.n_samples, part.n_samples)), np.ones(sum(map(len, columns)))
+    for block, own in enumerate(columns):
+        one = part.matrix(block)
+        rounding = lost_squares(np.array([np.trace(one)]), len(own))[0] if about is None else 0.0
+        noise = rounding if about is None else float(rounded_squares(np.zeros(1), about[own], weight).sum())
+        centred = one.copy()
+        if settings.center:
+            double_centre(centred, weights)
+        largest = float(top_eigenpairs(centred, 1, threads=settings.threads)[0][0])
+        if largest > noise:
+            roots[own] = np.sqrt(largest / (weight - 1))
+        G += one / roots[own[0]] ** 2
+    return G, roots
 
 
 def components_read(rows: Rows, k: int, layout: Layout, dtype: DType | None = None) -> ColumnRead[ColumnProducts]:
@@ -170,7 +203,16 @@ class DotFit(PCAFit):
         n, cost = self.rows.n_rows, self.panels.cost
         count, reads = len(cost.layout.groups), cost.reads
         cut = f"{reads:g} reads in {count} row panels" if count > 1 else "one read"
-        return f"{cut}, a {n} x {n} matrix, one read for the components"
+        return f"{cut}, a {n} x {n} matrix{self._each}, one read for the components"
+
+    @property
+    def _each(self) -> str:
+        return "" if self.blocks is None else f" for each of {len(self.blocks.columns)} blocks"
+
+    @property
+    def blocks(self) -> Blocks | None:
+        """Blocks of columns that are divided by what the read finds of them."""
+        return self.settings.scale if isinstance(self.settings.scale, Blocks) else None
 
     @property
     def k(self) -> int:
@@ -185,7 +227,7 @@ class DotFit(PCAFit):
     @property
     def dtype(self) -> DType:
         """Dtype in which the rows are multiplied for the dot matrix."""
-        return dot_dtype(self.rows, corrected=self.few)
+        return dot_dtype(self.rows, corrected=self.few and self.blocks is None)
 
     @property
     def components_dtype(self) -> DType | None:
@@ -201,11 +243,13 @@ class DotFit(PCAFit):
         """
         rows, resources = self.rows, self.rows.order.resources
         most, solving = len(rows.layout(0).reads), eigh_bytes(rows.n_rows, self.k)
-        room = (resources.room_bytes - 8 * rows.n_rows**2) / resources.threads
+        solving += 0 if self.blocks is None else 16 * rows.n_rows**2  # that of a block, and another for its eigenvalue
+        held = DotPanels(rows.n_rows, rows.n_columns, self.blocks).state_bytes
+        room = (resources.room_bytes - held) / resources.threads
         busy = rows.device[0].ahead(2 * resources.threads)
         count = most if room <= 0 else min(most, max(1, busy))  # where none fits, none is tried
         while True:
-            read = PanelRead.of_panels(rows, count, dtype=self.dtype)
+            read = PanelRead.of_panels(rows, count, dtype=self.dtype, blocks=self.blocks)
             cost = read.cost
             lacking = max(cost.peak_bytes - room, cost.device_bytes - cost.device.share(2, 1 << 40))
             if lacking <= 0 or count >= most:
@@ -228,7 +272,7 @@ class DotFit(PCAFit):
     @property
     def before(self) -> Declared | None:
         """The read that finds the scales, or the first rows, which give the shift."""
-        if self.settings.scale:
+        if self.settings.of_columns:
             return self.columns
         return self.first if self.settings.center and not self.rows.sparse else None
 
@@ -270,13 +314,15 @@ class DotFit(PCAFit):
         rows, settings = self.rows, self.settings
         d = rows.n_columns
         scale, shift, deviations = None, np.zeros(d), rows
-        if settings.scale:
+        if settings.of_columns:
             found = self.columns(run).state  # one pass over X
-            scale = column_scale(found.squares, found.mean, found.count, settings.scale, found.weight)
+            scale = column_scale(found.squares, found.mean, found.count, settings.of_columns, found.weight)
             about = found.mean if settings.center and not rows.sparse else shift
             deviations = rows.mapped(MapStep(Affine(about, 1 / scale), d, 2 * d))
         elif settings.center and not rows.sparse:
             shift = self.first(run)
+        if self.blocks is not None and not rows.sparse:
+            finish = partial(finish, about=shift if scale is None else about / scale)
         dot = replace(self.panels, rows=deviations).to(finish)(run, shift=shift)  # (panels + 1) / 2 reads
         V = rows.counted.unweighted(dot.V)
         if rows.sparse:  # a column of ones sums the rows, beside which their squares would be dense
@@ -287,6 +333,8 @@ class DotFit(PCAFit):
         if not settings.center:
             sums = dot.V.sum(axis=0) if rows.counted.weights is None else rows.counted.weights @ V[:, : dot.V.shape[1]]
             product = product + np.multiply.outer(sums, mean)
+        if dot.roots is not None:
+            scale = dot.roots if scale is None else scale * dot.roots
         if scale is not None:
             product = product / scale
         dot = replace(dot, mean=mean, squares=squares)
@@ -310,12 +358,13 @@ class DotColumnsFit(DotFit):
     @property
     def account(self) -> str:
         n = self.rows.n_rows
-        return f"one read over column blocks, a {n} x {n} matrix, one read for the components"
+        return f"one read over column blocks, a {n} x {n} matrix{self._each}, one read for the components"
 
     @cached_property
     def sums(self) -> ColumnRead[DotSum]:
         """The read for the dot matrix."""
-        n, template = self.rows.n_rows, DotSum(self.rows.n_rows, self.settings.center, self.settings.scale)
+        n, settings = self.rows.n_rows, self.settings
+        template = DotSum(n, settings.center, settings.of_columns, self.blocks)
         read = ColumnRead.of_columns(self.rows, "dot", template, self.layout, dtype=self.dtype)
         return read.costing(finish_bytes=template.state_bytes + 8 * n**2 + eigh_bytes(n, self.k))
 
@@ -335,10 +384,13 @@ def spectrum_by_columns(
     """Return the result of vectors of the dot matrix, in the last read of the blocks of columns."""
     # Eigenvectors V (n, k) of the dot matrix Z Z' become components by one more product, Z'V.
     rows, scale = read.rows, None
-    products = ColumnProducts(rows.n_columns, rows.counted.unweighted(dot.V), settings.center, settings.scale)
+    learned = settings.of_columns
+    products = ColumnProducts(rows.n_columns, rows.counted.unweighted(dot.V), settings.center, learned)
     product = read.holding(products)(run).product()  # one pass over X
-    if settings.scale:
-        scale = column_scale(dot.squares, dot.mean, rows.n_present, settings.scale, rows.weight)
+    if learned:
+        scale = column_scale(dot.squares, dot.mean, rows.n_present, learned, rows.weight)
+    if dot.roots is not None:
+        product, scale = product / dot.roots, dot.roots if scale is None else scale * dot.roots
     return dot_spectrum(rows, settings, dot, product, scale, corrected=corrected)
 
 

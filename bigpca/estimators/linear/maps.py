@@ -521,7 +521,7 @@ class Standardization:
                 "the scale as a vector."
             )
         if isinstance(scale, Blocks):
-            scale.check_columns(d)
+            scale = scale.of(d)
         given = None
         if divisors is not None or (shift is not None and shift.any()):
             given = Affine(np.zeros(d) if shift is None else shift, None if divisors is None else 1 / divisors)

@@ -227,7 +227,8 @@ class PCA(LinearModel[Moments]):
         check_is_fitted(self)
         if not isinstance(self.scale, Blocks):
             raise AttributeError(f"scale = {self.scale!r} has no blocks. Fit with scale=bp.scales.Blocks(...).")
-        return {name: (self.components_[:, own] ** 2).sum(axis=1) for name, own in self.scale.columns.items()}
+        blocks = self.scale.of(self.n_features_in_).columns
+        return {name: (self.components_[:, own] ** 2).sum(axis=1) for name, own in blocks.items()}
 
     @property
     def shrinkage_factors_(self) -> Vector:

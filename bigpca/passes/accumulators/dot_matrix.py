@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import ClassVar
 
 import numpy as np
 from scipy.linalg.blas import dsymv, dsyr2
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Matrix, Vector, add_packed, packed_size, sum_of, unpack_upper
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, add_packed, packed_size, sum_of, unpack_upper
 from bigpca.blas import blas_threads, each_piece
 from bigpca.costs import BlockForm, Work
 from bigpca.devices import Device, Namespace
@@ -28,12 +29,20 @@ from bigpca.passes.accumulators.base import (
     total_weight,
 )
 from bigpca.passes.reading.blocks import Block
-from bigpca.solvers.scaling import LearnedScale
+from bigpca.solvers.scaling import Blocks, LearnedScale
+
+
+def places(blocks: Blocks | None, first: int = 0, stop: float = inf) -> list[Integers | None]:
+    """Return the columns of each block among those from ``first`` on; None for all columns, if there are no blocks."""
+    if blocks is None:
+        return [None]
+    return [own[(own >= first) & (own < stop)] - first for own in blocks.columns.values()]
 
 
 @dataclass
 class DotPanels(Accumulator):
-    """Row panels of the upper triangle of ``G = Y Y'`` (n, n), for shifted (and scaled) rows Y, or of a kernel matrix.
+    """Row panels of the upper triangle of ``G = Y Y'`` (n, n), for shifted (and scaled) rows Y, or of a kernel matrix;
+    of one such matrix for each block of columns, if there are blocks.
 
     Rows that have weights are multiplied by the square roots of these before they are paired. Tiles of a device stay
     there until their panel is complete.
@@ -41,8 +50,9 @@ class DotPanels(Accumulator):
     Attributes
     ----------
     n_samples, n_features : int
-    panels : dict of int to ndarray of shape (rows, n - first)
-        ``G[first : first + rows, first:]`` by first row.
+    blocks : Blocks or None
+    panels : dict of int to ndarray of shape (blocks, rows, n - first)
+        ``G[first : first + rows, first:]`` of each block, by first row.
     """
 
     tag: ClassVar[str] = "DotPanels"
@@ -50,13 +60,15 @@ class DotPanels(Accumulator):
 
     n_samples: int
     n_features: int
+    blocks: Blocks | None = None
     panels: Pieces = field(default_factory=dict, metadata=KEPT)
-    _there: dict[int, list[Array]] = field(default_factory=dict, repr=False)  # tiles by first row, from the diagonal on
+    # Tiles by block and first row, from the diagonal on.
+    _there: dict[tuple[int, int], list[Array]] = field(default_factory=dict, repr=False)
     _scale: Array | None = field(default=None, repr=False)
 
     def fresh(self, start: int, stop: int) -> DotPanels:
-        panel = np.zeros((stop - start, self.n_samples - start))
-        return DotPanels(self.n_samples, self.n_features, {start: panel})
+        panel = np.zeros((len(places(self.blocks)), stop - start, self.n_samples - start))
+        return DotPanels(self.n_samples, self.n_features, self.blocks, {start: panel})
 
     def update(self, block: Block) -> None:
         raise NotImplementedError("a panel of the dot matrix is filled from pairs of blocks: use add_pair")
@@ -74,7 +86,9 @@ class DotPanels(Accumulator):
         The product is summed in float64 every 8,192 columns; its bits do not depend on the panel's size. Of sparse
         rows, every term is.
         """
-        device.add_pair(rows, columns, *self._target(first, other_first, rows.shape[0], columns.shape[1]))
+        for block, own in enumerate(places(self.blocks)):
+            target = self._target(first, other_first, rows.shape[0], columns.shape[1], block)
+            device.add_pair(*((rows, columns) if own is None else (rows[:, own], columns[own])), *target)
 
     def add_tile(self, K: Array, row: int, column: int, error: float = 0.0, device: Namespace = HOST) -> None:
         """Store a tile of G (a, b) whose first entry is ``G[row, column]``; those of a device come in order of columns.
@@ -83,32 +97,32 @@ class DotPanels(Accumulator):
         """
         device.store(K, *self._target(row, column, *K.shape))
 
-    def _target(self, row: int, column: int, a: int, b: int) -> tuple[Array, list[Array]]:
+    def _target(self, row: int, column: int, a: int, b: int, block: int = 0) -> tuple[Array, list[Array]]:
         """Return the place of a tile in the panel, and the tiles of a device to its left."""
         ((start, panel),) = self.panels.items()
-        tiles = self._there.setdefault(row, [])
-        return panel[row - start : row - start + a, column - start : column - start + b], tiles
+        tiles = self._there.setdefault((block, row), [])
+        return panel[block, row - start : row - start + a, column - start : column - start + b], tiles
 
     def arrays_there(self) -> list[Array]:
         return [tile for tiles in self._there.values() for tile in tiles]
 
     def close(self) -> None:
-        for row, tiles in ((row, tiles) for row, tiles in self._there.items() if tiles):
+        for (block, row), tiles in ((place, tiles) for place, tiles in self._there.items() if tiles):
             device, ((start, panel),) = Device.holding(tiles[0]), self.panels.items()
             lines = device.xp.concat(tiles, axis=1)
             lines = lines if self._scale is None else lines / self._scale / self._scale
-            panel[row - start : row - start + lines.shape[0], row - start :] = device.fetch(lines)
+            panel[block, row - start : row - start + lines.shape[0], row - start :] = device.fetch(lines)
         self._there, self._scale = {}, None
 
     def merge(self, other: DotPanels) -> DotPanels:
-        return DotPanels(self.n_samples, self.n_features, self.panels | other.panels)
+        return DotPanels(self.n_samples, self.n_features, self.blocks, self.panels | other.panels)
 
-    def matrix(self) -> Matrix:
-        """Return G (n, n), with zeros below the panels."""
+    def matrix(self, block: int = 0) -> Matrix:
+        """Return G (n, n), or that of a block, with zeros below the panels."""
         G = np.zeros((self.n_samples, self.n_samples))
 
         def fill(first: int) -> None:
-            panel = self.panels[first]
+            panel = self.panels[first][block]
             G[first : first + len(panel), first:] = panel
 
         each_piece(fill, self.panels)
@@ -116,7 +130,9 @@ class DotPanels(Accumulator):
 
     @property
     def state_bytes(self) -> int:
-        return 8 * self.n_samples**2  # of the matrix: panels have little more than half of it, and copies on the way
+        return (
+            8 * self.n_samples**2 * len(places(self.blocks))
+        )  # of the matrix: panels have little more than half of it, and copies on the way
 
     def cost(self, rows: BlockForm) -> Work:
         return csr.pair_work(rows, self.n_samples)
@@ -124,15 +140,17 @@ class DotPanels(Accumulator):
 
 @dataclass
 class DotSum(Accumulator):
-    """``G = sum over column blocks of Y_J Y_J'`` (n, n), each column centred (and scaled) before its product.
+    """``G = sum over blocks of columns that are read of Y_J Y_J'`` (n, n), each column centred (and scaled) before its
+    product; one such matrix for each block of a rule for the scale, if there is one.
 
     Column means and sums of squared deviations are exact, because a column block holds all rows.
 
     Attributes
     ----------
     n_samples : int
-    packed : ndarray of shape (packed_size(n),), float64
-        The upper triangle of G as :func:`bigpca.arrays.packed_strips` lays it out.
+    blocks : Blocks or None
+    packed : ndarray of shape (blocks, packed_size(n)), float64
+        The upper triangle of each G as :func:`bigpca.arrays.packed_strips` lays it out.
     means, squares : dict of first column to ndarray
     """
 
@@ -142,10 +160,15 @@ class DotSum(Accumulator):
     n_samples: int
     center: bool = True
     scale: LearnedScale = False
-    packed: Vector = kept("_packed_size")
+    blocks: Blocks | None = None
+    packed: Matrix = kept("_n_blocks", "_packed_size")
     means: Pieces = field(default_factory=dict, metadata=KEPT)
     squares: Pieces = field(default_factory=dict, metadata=KEPT)
     _product: Array | None = field(default=None, repr=False)
+
+    @property
+    def _n_blocks(self) -> int:
+        return len(places(self.blocks))
 
     @property
     def _packed_size(self) -> int:
@@ -157,18 +180,20 @@ class DotSum(Accumulator):
         self.means[first], self.squares[first] = mean, deviations
         if self._product is None:
             self._product = product_scratch(len(values), values.dtype)
-        add_packed(self.packed, symmetric_product(values.T, self._product))
+        for packed, own in zip(self.packed, places(self.blocks, first, first + values.shape[1]), strict=True):
+            add_packed(packed, symmetric_product(values.T if own is None else values[:, own].T, self._product))
 
     def close(self) -> None:
         self._product = None
 
     def merge(self, other: DotSum) -> DotSum:
         means, squares = self.means | other.means, self.squares | other.squares
-        return DotSum(self.n_samples, self.center, self.scale, sum_of(self.packed, other.packed), means, squares)
+        packed = sum_of(self.packed, other.packed)
+        return replace(self, packed=packed, means=means, squares=squares, _product=None)
 
-    def matrix(self) -> Matrix:
-        """Return G (n, n), with zeros below the diagonal blocks."""
-        return unpack_upper(self.packed, self.n_samples)
+    def matrix(self, block: int = 0) -> Matrix:
+        """Return G (n, n), or that of a block, with zeros below the diagonal blocks."""
+        return unpack_upper(self.packed[block], self.n_samples)
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(16 * self.n_samples**2, float(self.n_samples**2))
