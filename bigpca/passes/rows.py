@@ -812,13 +812,14 @@ def as_given(rows: Rows, **changed: Unpack[Given]) -> Rows:
 
 
 def filled(rows: Rows) -> Rows:
-    """Return the same rows with missing values filled by :attr:`Rows.fill`, which a read finds; or left, about means.
+    """Return the same rows with missing values filled by :attr:`Rows.fill`, or left, about means.
 
-    That is :func:`bigpca.passes.summaries.find_fill`. Rows of integers, which have no missing values, are returned as
-    they are.
+    The means are those that the search of columns found, or a read of the fit finds them. Rows of integers, which have
+    no missing values, are returned as they are.
     """
-    step = MapStep(ColumnFill(leaves=rows.nan_policy != "mean"), rows.n_columns)
-    return rows.mapped(step) if rows.dtype.kind == "f" else rows
+    known = None if rows.origin.search is None else rows.origin.search.found
+    fill = ColumnFill(None if known is None else known.means, leaves=rows.nan_policy != "mean")
+    return rows.mapped(MapStep(fill, rows.n_columns)) if rows.dtype.kind == "f" else rows
 
 
 def place_of(rows: Rows) -> str:

@@ -27,6 +27,7 @@ from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.panels import ColumnRead, column_layout
 from bigpca.passes.reading.blocks import INCOMPLETE
+from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, PearsonResiduals, RowPreprocessor, Standardize
 from bigpca.passes.rows import Rows
 
@@ -89,46 +90,6 @@ def search_columns(run: Run, rows: Rows) -> tuple[ObservedColumns, ColumnSearch]
     return further[0](run).state, ColumnSearch((first.cost, further[0].cost.repeated(1)))
 
 
-def filling(rows: Rows) -> tuple[Read[Folded[ObservedColumns]], ...]:
-    """Declare the read that finds the means which fill missing values, or about which rows with gaps are.
-
-    Nothing if no values are filled, or if the search of columns finds the means.
-    """
-    known = rows.fill is None or rows.origin.search is not None
-    return () if known else (observing(rows, "means of the observed values"),)
-
-
-def find_fill(run: Run, rows: Rows) -> None:
-    """Find the means by which missing values are filled, if any are, in the read that :func:`filling` declares.
-
-    Raises
-    ------
-    ValueError
-        For columns without any value.
-
-    Warns
-    -----
-    ApproximationWarning
-        With the share of the missing entries, if there are any.
-    """
-    search = rows.origin.search
-    found = None if search is None else search.found
-    for read in filling(rows):
-        found = read(run).state
-    if found is None or rows.fill is None:
-        return
-    empty = np.flatnonzero(found.absent)
-    if len(empty) and found.totals[0]:
-        shown = listed(empty, SHOWN_COLUMNS)
-        raise ValueError(
-            f"{len(empty)} of {len(found.weights)} columns have no value in any row, so there is no mean to fill in: "
-            f"{shown}. Leave them out by bp.open(source, columns=...)."
-        )
-    rows.fill.means = found.means
-    if found.missing_share > 0 and not rows.fill.leaves:
-        warn_approximation(_filled(found))
-
-
 @dataclass(frozen=True)
 class Lesson:
     """A read before a map of a fit, which finds what the map was not given.
@@ -167,6 +128,29 @@ class Lesson:
 
 
 @dataclass(frozen=True)
+class FillLesson(Lesson):
+    """The read that finds the means which fill missing values, or about which rows with gaps are."""
+
+    @cached_property
+    def read(self) -> Read[dict[str, Accumulator]]:
+        """The read, with another result."""
+        return cast("Read[dict[str, Accumulator]]", observing(self.rows, self.name))
+
+    def learn(self, run: Run) -> None:
+        """Read; raises ValueError for columns without any value."""
+        fill, found = cast("ColumnFill", self.of), cast("Folded[ObservedColumns]", self.read(run)).state
+        empty = np.flatnonzero(found.absent)
+        if len(empty) and found.totals[0]:
+            raise ValueError(
+                f"{len(empty)} of {len(found.weights)} columns have no value in any row, so there is no mean to fill "
+                f"in: {listed(empty, SHOWN_COLUMNS)}. Leave them out by bp.open(source, columns=...)."
+            )
+        fill.means = found.means
+        if not fill.leaves:
+            warn_of_filled(found)
+
+
+@dataclass(frozen=True)
 class _Parts:
     """Picklable; runs where the merged states are, and returns them."""
 
@@ -180,9 +164,11 @@ def lessons(rows: Rows) -> tuple[Lesson, ...]:
     """Declare the reads that find what maps of these rows were not given, in order: each needs those before it."""
     found = list[Lesson]()
     for i, step in enumerate(rows.steps):
+        before = replace(rows, steps=rows.steps[:i])
+        if isinstance(step.f, ColumnFill) and step.f.means is None:
+            found.append(FillLesson(cast("Learning", step.f), before, "means of the observed values", {}, _sharing))
         if not isinstance(step.f, Learning):
             continue
-        before = replace(rows, steps=rows.steps[:i])
         own = cast("Sequence[Lesson]", step.f.lessons(before))
         if isinstance(step.f.found, NormalizeTotal):
             own = (totals_lesson(step.f, before),)
@@ -220,10 +206,13 @@ def _sharing(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocessor
     return given.with_sums(state.mean, state.weight)
 
 
-def _filled(found: ObservedColumns) -> str:
+def warn_of_filled(found: ObservedColumns) -> None:
+    """Report the share of the missing entries, if there are any."""
     share, without = found.missing_share, int(found.totals[2])
+    if not share > 0:
+        return
     rows = f" {counted(without, 'row')} without any value became the mean row." if without else ""
-    return (
+    warn_approximation(
         f"{share:.3g} of the entries are missing and were replaced by the means of their columns.{rows} The "
         f"decomposition is that of the filled matrix: if entries are missing at random, the total variance is "
         f"{1 - share:.3g} of that of complete rows, and eigenvalues far above the variance of a column are about "

@@ -38,7 +38,7 @@ from bigpca.passes.fold import Declared, costs
 from bigpca.passes.reading.row_maps import identified
 from bigpca.passes.rows import Rows, keys_bytes, place_of, unchanged, warn_repeats
 from bigpca.passes.speed import known_speed
-from bigpca.passes.summaries import Lesson, filling, find_fill, lessons
+from bigpca.passes.summaries import Lesson, lessons
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 from bigpca.settings import setting
 
@@ -111,15 +111,13 @@ class Reading(ABC):
 
     @cached_property
     def declared(self) -> tuple[PassCost, ...]:
-        """All reads: to count rows, if their number was unknown, to find what fills missing values, and the passes."""
-        before: list[Declared] = [*self.rows.prices.counting, *filling(self.rows)]
-        return costs((*before, *(one.read for one in self.lessons), *self.passes()))
+        """All reads: to count rows, if their number was unknown, to find what maps were not given, and the passes."""
+        return costs((*self.rows.prices.counting, *(one.read for one in self.lessons), *self.passes()))
 
     def prepare(self, run: Run) -> None:
         """Make the reads before the passes: find what rows and maps were not given."""
         for counted in self.rows.prices.counting:
             run.read_beside(counted)
-        find_fill(run, self.rows)
         for lesson in self.lessons:
             lesson.learn(run)
 
@@ -179,8 +177,6 @@ class Reading(ABC):
         )
         rows, (requests, in_flight), lines = self.rows, self.rows.origin.requests, list[str]()
         lines += rows.counted.notes(rows.n_rows)
-        if rows.fill is not None:
-            lines.append("missing values: one more read finds the means of the columns")
         lines += [f"{one.of.found!r}: one more read finds the {one.name}" for one in self.lessons]
         lines += [*rows.origin.unnoticed, *plan.notes]
         if rows.sparse:
@@ -217,12 +213,9 @@ class Reading(ABC):
         if self.readable:
             return
         reads, one = f"{self.solver} takes up to {self.most_reads:g} reads", 'PCA(solver="covariance"), ApproximatePCA'
-        if self.rows.fill is not None:
-            one += ' (with nan_policy="omit")'
-            reads += f', the first for the means of nan_policy="{self.rows.nan_policy}"'
         if self.lessons:
             maps = ", ".join(dict.fromkeys(repr(lesson.of.found) for lesson in self.lessons))
-            one += " (with the numbers of preprocess given)"
+            one += ' (with nan_policy="omit", and the numbers of preprocess given)'
             reads += f", {len(self.lessons)} of them for the numbers of {maps}"
         if self.rows.order.once and (given := self.rows.order.batches) is not None:
             why = ". ".join(why_once(given.stream.batches))

@@ -29,7 +29,7 @@ from bigpca.estimators.shared.fit import Reading, called, running
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, as_column, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.fold import Declared
 from bigpca.passes.rows import Rows, as_given
-from bigpca.passes.summaries import search_columns, searches
+from bigpca.passes.summaries import search_columns, searches, warn_of_filled
 
 if TYPE_CHECKING:
     import xarray as xr
@@ -176,7 +176,9 @@ def without_empty_columns(opened: Rows, rows: Rows, progress: ProgressArgument =
     if len(kept) < len(found.absent):
         opened = _cut(opened, replace(labels.grid, kept=kept))
     if made.found is not None:
-        made = replace(made, found=made.found.columns(kept))
+        made = replace(made, found=found.columns(kept))
+        if rows.nan_policy == "mean":
+            warn_of_filled(found.columns(kept))
     return opened.shown(carrying(opened.X, search=made))
 
 

@@ -303,7 +303,7 @@ def rejected_by(method: str) -> Any:
         (lambda: bp.merge(bp.PCA(K, nan_policy="mean").fit(X), bp.PCA(K, nan_policy="mean").fit(X)), ValueError,
          "merge needs statistics to which rows can be added"),
         (lambda: bp.PCA(K, nan_policy="mean").fit(bp.from_batches(iter([X]), shape=(N, D))), ValueError,
-         'takes up to 2 reads, the first for the means .* ApproximatePCA .with nan_policy="omit".'),
+         'takes up to 2 reads, 1 of them for .* missing values, .* ApproximatePCA .with nan_policy="omit"'),
         (lambda: bp.PCA(K, solver="krylov", nan_policy="pairwise").fit(unreadable(N, D)), ValueError,
          'solver = "krylov" multiplies whole rows'),
         (lambda: bp.PCA(bp.rules.ParallelAnalysis(null="signflip"), nan_policy="pairwise").fit(unreadable(N, D)),
