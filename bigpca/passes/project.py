@@ -26,11 +26,10 @@ from bigpca.csr import form_of
 from bigpca.data.batches import has_batches, reject_batches
 from bigpca.data.checks import note_rounded
 from bigpca.data.containers import check_chunk_shape
-from bigpca.data.dask_arrays import carrying, open_source
+from bigpca.data.dask_arrays import carrying
 from bigpca.data.provenance import Made, Provenance
 from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sources import open as open_array
-from bigpca.data.sources import row_source
 from bigpca.data.sparse import computed_rows, form_of_meta, is_csr
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import Namespace
@@ -348,14 +347,8 @@ def project_to(
             made=made,
         )
 
-        def reopened() -> da.Array:
-            at = out if output.place is None else output.place.openable()
-            if (stamps := output.stamps()) is not None:  # which need not be listed again
-                found = row_source(at)
-                return open_source(found, found.token(stamps))
-            return open_array(at)
-
-        return output.finish(Annotations(keys, record.to_json()), reopened)
+        at = out if output.place is None else output.place.openable()
+        return output.finish(Annotations(keys, record.to_json()), lambda: open_array(at))
 
 
 def keys_of(rows: Rows, given: object = None) -> Array | None:

@@ -265,7 +265,6 @@ class ObjectOutput(Output):
         self._noted: list[ChunkRecord] = []
         self._left: list[str] | None = None  # objects to delete once it is visible; None before they were listed
         self._listing: Listing | None = None  # of all that is here, once all chunks are
-        self._stamps: list[tuple[str, int, int | str | None]] | None = None
 
     def resume(self, listed: dict[str, Entry]) -> None:
         """Take over the chunks that earlier runs put: by the journal, and else by getting and checking them."""
@@ -355,7 +354,6 @@ class ObjectOutput(Output):
         listed, self._listing = (self._listing or self._listed()).result(), None
         if CLAIM not in listed or listed[CLAIM].etag != self._etag:  # else members of another run would get mixed in
             self._check_claim()
-        self._stamps = []
         for index in range(self.n_chunks):
             key = self.writer.chunk_key(index)
             entry = listed.get(key) or self.place.entry(key)  # it may not be listed yet
@@ -365,7 +363,6 @@ class ObjectOutput(Output):
                     "again: it writes what is missing."
                 )
             finished[index] = self._checked(index, finished[index], entry)
-            self._stamps.append((entry.key, entry.size, entry.change))
         self._left = [CLAIM, *_needless(self._form.kind, listed)]
         if isinstance(self._form, TableForm):
             with temporary_folder() as folder:
@@ -424,10 +421,6 @@ class ObjectOutput(Output):
 
     def _listed(self) -> Listing:
         return requests().begin(0, lambda: {entry.key: entry for entry in self.place.list()})
-
-    def stamps(self) -> list[tuple[str, int, int | str | None]] | None:
-        """Those of the listing before it was published."""
-        return None if self._form.kind == "table" else self._stamps
 
     def _is_table_of_ours(self) -> bool:
         if isinstance(self._form, TableForm):

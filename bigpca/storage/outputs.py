@@ -192,10 +192,6 @@ class Output(ABC):
     def review(self) -> None:  # noqa: B027  # as above
         """Begin to look at all chunks once more for :meth:`finish`, where that takes long: no more are written."""
 
-    def stamps(self) -> list[tuple[str, int, int | str | None]] | None:
-        """Return the stamps of the chunks as they were published; None if that takes another look."""
-        return None
-
     @abstractmethod
     def _finished(self) -> dict[int, ChunkRecord]:
         """Return the records of the chunks that are written."""
