@@ -347,8 +347,10 @@ def project_to(
             made=made,
         )
 
-        at = out if output.place is None else output.place.openable()
-        return output.finish(Annotations(keys, record.to_json()), lambda: open_array(at))
+        def reopened() -> da.Array:
+            return open_array(out if output.place is None else output.place.openable())
+
+        return output.finish(Annotations(keys, record.to_json()), reopened)
 
 
 def keys_of(rows: Rows, given: object = None) -> Array | None:
