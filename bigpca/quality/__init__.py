@@ -1,13 +1,12 @@
 """The quality of an answer, measured against data or against another answer, in planned reads.
 
-- ``metrics``  How well two answers agree: axes, eigenvalues, reconstructions, dot products; two fitted models as
-  wholes.
+- ``metrics``  How well two answers agree: axes and reconstructions; two fitted models as wholes.
 - ``influence``  How much single rows, groups and columns weigh: standard errors from influence functions or groups;
-  groups that differ from the others; weights of examples, rows at both ends.
+  groups that differ from the others; rows at both ends.
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
 - ``pairs``  How similar two sets of features of the same rows are: aligned kernels and shapes, with errors.
 - ``windows``  PCA in windows along the columns, and distances between windows.
-- ``measurement``  A planned read of chosen rows for a measurement, and the row maps that several share.
+- ``measurement``  The row map that several share.
 
 A measurement opens X, and by ``read_once`` of the estimators' ``opening`` plans a read and folds an accumulator of
 rows, or of what a map makes of them; its numbers are returned as a frozen record. Nothing below imports this package.
@@ -23,12 +22,9 @@ from bigpca.names import lazily
 if TYPE_CHECKING:
     from bigpca.estimators.supervised.kernel_supervised import hsic as hsic
     from bigpca.quality.influence import drift as drift
-    from bigpca.quality.influence import example_importance as example_importance
     from bigpca.quality.influence import extremes as extremes
     from bigpca.quality.influence import standard_errors as standard_errors
     from bigpca.quality.metrics import compare as compare
-    from bigpca.quality.metrics import dot_product_error as dot_product_error
-    from bigpca.quality.metrics import eigenvalue_difference as eigenvalue_difference
     from bigpca.quality.metrics import frechet_distance as frechet_distance
     from bigpca.quality.metrics import principal_angles as principal_angles
     from bigpca.quality.metrics import reconstruction_error as reconstruction_error
@@ -40,11 +36,8 @@ if TYPE_CHECKING:
 
 HOMES = {
     "bigpca.estimators.supervised.kernel_supervised": "hsic",
-    "bigpca.quality.influence": "drift example_importance extremes standard_errors",
-    "bigpca.quality.metrics": (
-        "compare dot_product_error eigenvalue_difference frechet_distance principal_angles "
-        "reconstruction_error similarity"
-    ),
+    "bigpca.quality.influence": "drift extremes standard_errors",
+    "bigpca.quality.metrics": "compare frechet_distance principal_angles reconstruction_error similarity",
     "bigpca.quality.pairs": "cka procrustes",
     "bigpca.quality.windows": "local_pca plan_local_pca",
 }

@@ -2,7 +2,7 @@
 
 First how much eigenvalues and axes would vary between samples of rows, or of groups: standard errors from influence
 functions, or by the jackknife; and how much each group differs from the others. Then what components are made of:
-weights of examples, and rows at both ends.
+rows at both ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from bigpca.estimators.linear.monitoring import check_centred
 from bigpca.estimators.linear.pca import models_without_each, moments_of_groups
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.shared.opening import read_once, rows_like
-from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.project import keys_of
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
@@ -34,7 +33,7 @@ from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
 from bigpca.quality.measurement import SquaredScores, strip_rows
 from bigpca.quality.metrics import axes_of
-from bigpca.scales import Blocks, Patterson, Whitening
+from bigpca.scales import Blocks, Patterson
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
 from bigpca.solvers.eigh import EPS, top_eigenpairs
@@ -504,72 +503,6 @@ def _apart(state: Moments, rest: Any) -> tuple[float, float, float]:
     # Axes that span the rows leave nothing, and what rounding makes of that is no difference between groups.
     spe = spe if abs(spe) > rounding * (float(e @ e) + rest.total_variance_ * share) else 0.0
     return t2, spe, lost if abs(lost) > rounding else 0.0
-
-
-def example_importance(model: Any, X: Input) -> Any:
-    """Return the entries of the dot matrix's eigenvectors: the weight of each example in each component.
-
-    An axis of the covariance is a weighted sum of the examples, ``sqrt(lambda_i) c_i = sum_t v_ti (x_t - mean)``, with
-    the unit eigenvectors v_i of the dot matrix Xc Xc' (n, n) and its eigenvalues lambda_i. For the rows of the fit,
-    ``v_ti = score_ti / sqrt(lambda_i)`` with lambda_i = (n - 1) ``explained_variance_[i]``, without an n x n matrix.
-
-    Parameters
-    ----------
-    model : fitted PCA
-    X : the rows of its fit, (n, d), in any form that ``transform`` accepts
-        For other rows the entries extend the eigenvectors, as in Nyström's method.
-
-    Returns
-    -------
-    ndarray or Dask array of shape (n, k)
-        Lazy for lazy input, with the same row chunks: one read of X when it is computed. For the rows of the fit its
-        columns are orthonormal; signs are those of ``components_``. The examples with the
-        largest weights come first in ``np.argsort(-abs(V[:, 0]))``, or ``abs(V[:, 0]).argtopk(10)`` of a Dask array.
-
-    Raises
-    ------
-    NotFittedError
-        If the model was not fitted.
-    TypeError
-        For a model of other scores, such as FactorAnalysis.
-    ValueError
-        If a component has variance 0: the scores do not determine its eigenvector.
-
-    Notes
-    -----
-    Marukatat 2022, section 4.1, equation 25, with the conversion of equations 22 to 24.
-
-    Examples
-    --------
-    >>> from bigpca import PCA
-    >>> X = np.array([[-1.0, 0.0], [0.0, 0.0], [4.0, 0.0]])
-    >>> V = example_importance(PCA(1).fit(X), X)
-    >>> V.round(2).tolist(), round(float((V**2).sum()), 12)
-    ([[-0.53], [-0.27], [0.8]], 1.0)
-    """
-    axes_of(model)
-    ours = isinstance(model, Estimator)  # or scikit-learn's
-    if not (isinstance(model, LinearModel) if ours else hasattr(model, "explained_variance_")):
-        raise TypeError(f"{an(type(model).__name__)} was given, whose scores are not those of a dot matrix. Fit a PCA.")
-    variances = np.asarray(model.explained_variance_, np.float64)
-    empty = np.flatnonzero(~(variances > 0))
-    if len(empty):
-        raise ValueError(
-            f"component {empty[0]} of {len(variances)} has variance {variances[empty[0]]:g}, so examples have no "
-            f"weights in it. Fit with n_components = {max(1, int(empty[0]))}."
-        )
-    n, whiten = float(getattr(model, "sum_weights_", model.n_samples_)), getattr(model, "whiten", False)
-    if isinstance(whiten, Whitening):
-        if whiten.l2:
-            raise ValueError(
-                f"whiten = {whiten!r} divides the scores of each row by their norm, so they do not give the weights "
-                f"of examples. Fit with l2=False."
-            )
-        lengths = np.sqrt((n - 1) * variances) / whiten.divisors(variances, 0)
-    else:  # whitened scores have already been divided by their standard deviations
-        lengths = np.full(len(variances), np.sqrt(n - 1)) if whiten else np.sqrt((n - 1) * variances)
-    scores = model.transform(X)
-    return scores / lengths.astype(scores.dtype)
 
 
 def extremes(

@@ -1,4 +1,4 @@
-"""A planned read of chosen rows for a measurement, and the row maps that several share."""
+"""The row map that several measurements share."""
 
 from __future__ import annotations
 
@@ -6,30 +6,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector, working_dtype
+from bigpca.arrays import Array, Matrix, Vector
 from bigpca.engine.layout import MIB
-from bigpca.estimators.shared.opening import read_once
-from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.fold import runs_layout
 from bigpca.passes.reading.row_maps import Float64Map, MapStep
-from bigpca.passes.rows import Rows
 
 STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed
-
-
-def read_rows(rows: Rows, wanted: Integers, name: str) -> Array:
-    """Return the rows of X at ascending row numbers, reading only these and rows stored with them.
-
-    What is stored together is decoded once.
-
-    Returns
-    -------
-    ndarray of shape (m, d), float32 or float64
-    """
-    held = np.split(wanted, np.flatnonzero(np.diff(wanted) > 1) + 1)
-    layout = runs_layout(rows, [(int(numbers[0]), int(numbers[-1]) + 1) for numbers in held if len(numbers)])
-    found = read_once(rows, RowsAt(rows.n_columns, wanted, working_dtype(rows.dtype).itemsize), name, layout=layout)
-    return found.found()[1]
 
 
 def strip_rows(d: int) -> int:

@@ -1,4 +1,4 @@
-"""How well two answers agree: axes, eigenvalues, reconstructions, dot products; and two fitted models as wholes.
+"""How well two answers agree: axes and reconstructions; and two fitted models as wholes.
 
 Measures of an approximation against the original, then :func:`compare` and :func:`frechet_distance` of models.
 """
@@ -15,12 +15,12 @@ from scipy.linalg import qr, svdvals
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, Input, Integers, Matrix, Vector, not_converted
+from bigpca.arrays import Input, Matrix, Vector, not_converted
 from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
 from bigpca.engine.driver import solving_with
 from bigpca.engine.events import ProgressArgument
-from bigpca.errors import Shown, an, positive_integer
+from bigpca.errors import Shown, an
 from bigpca.estimators.linear.pca import moments_of_both
 from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
@@ -28,15 +28,11 @@ from bigpca.estimators.shared.opening import fitted_preprocessors, read_once, ro
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.reading.row_maps import RowPreprocessor, preprocessors
-from bigpca.passes.rows import Rows
-from bigpca.passes.side_by_side import check_paired
-from bigpca.quality.measurement import SquaredScores, read_rows, strip_rows
-from bigpca.seeds import check_seed, uniforms
+from bigpca.quality.measurement import SquaredScores
 from bigpca.settings import setting
 from bigpca.solvers.eigh import top_eigenpairs
 
 TINY = float(np.finfo(np.float64).tiny)  # in place of the norm 0
-POOL_BYTES = 128 << 20  # of sampled rows of X that are held at a time
 
 
 def similarity(components_a: ArrayLike, components_b: ArrayLike) -> Vector:
@@ -74,63 +70,6 @@ def similarity(components_a: ArrayLike, components_b: ArrayLike) -> Vector:
             "correspond one to one. Truncate the longer one, or compare whole subspaces with principal_angles."
         )
     return np.asarray(np.minimum(np.abs(np.einsum("ij,ij->i", A, B)), 1.0))
-
-
-def eigenvalue_difference(eigenvalues_a: ArrayLike, eigenvalues_b: ArrayLike) -> Vector:
-    """Compare eigenvalues one by one: ``Diff_i = |l_i - l2_i| / l_i``, relative to the first argument.
-
-    Parameters
-    ----------
-    eigenvalues_a, eigenvalues_b : array-like of shape (k,), or fitted models; the exact ones first
-        Of two models the ``eigenvalues_``, or the ``explained_variance_`` if one has only those.
-
-    Returns
-    -------
-    ndarray of shape (k,)
-
-    Raises
-    ------
-    TypeError
-        For two models without eigenvalues of one kind.
-    ValueError
-        If shapes differ, or one of the first eigenvalues is not positive.
-
-    Notes
-    -----
-    Marukatat 2022, the comparisons of section 5.5.
-
-    Examples
-    --------
-    >>> eigenvalue_difference([4.0, 2.0], [3.0, 2.0]).tolist()
-    [0.25, 0.0]
-    """
-    exact, found = _of_one_kind(eigenvalues_a, eigenvalues_b)
-    if exact.ndim != 1 or exact.shape != found.shape:
-        raise ValueError(f"eigenvalues have shapes {exact.shape} and {found.shape}. Truncate the longer one.")
-    bad = np.flatnonzero(~(exact > 0))
-    if len(bad):
-        raise ValueError(
-            f"eigenvalue {bad[0]} is {exact[bad[0]]:g}, but differences are relative to positive ones. Compare the "
-            f"{bad[0]} before it."
-        )
-    return np.asarray(np.abs(exact - found) / exact)
-
-
-def _of_one_kind(*given: Any) -> list[Vector]:
-    """Return two arrays of eigenvalues; of models those that all have, so that no matrix is compared with another."""
-    models = [one for one in given if hasattr(one, "fit")]
-    for model in models:
-        check_is_fitted(model)
-    kinds = [name for name in ("eigenvalues_", "explained_variance_") if all(hasattr(one, name) for one in models)]
-    if not kinds:
-        names = " and ".join(type(model).__name__ for model in models)
-        raise TypeError(
-            f"{names} have no eigenvalues of one kind: the eigenvalues of labels or of a kernel are not variances. "
-            "Compare models of one class, or pass arrays."
-        )
-    held = [getattr(one, kinds[0]) if hasattr(one, "fit") else one for one in given]
-    held = [whole(one, "eigenvalues", "eigenvalue", "A model or a vector") for one in held]
-    return [not_converted(one, "eigenvalues").astype(np.float64) for one in held]
 
 
 def principal_angles(components_a: ArrayLike, components_b: ArrayLike) -> Vector:
@@ -224,122 +163,6 @@ def orthonormal(rows: Matrix, name: str) -> Matrix:
             "Remove the redundant ones."
         )
     return np.ascontiguousarray(Q.T)
-
-
-@dataclass(frozen=True)
-class DotProductError:
-    """How well sketches preserve the dot products of rows, on sampled pairs.
-
-    Attributes
-    ----------
-    pairs : ndarray of shape (n_pairs, 2), int64
-        Row numbers.
-    exact, approximate : ndarray of shape (n_pairs,)
-        ``x_i' x_j`` and ``z_i' z_j``.
-    norms : ndarray of shape (n_pairs,)
-        ``|x_i| |x_j|``.
-    """
-
-    pairs: Integers
-    exact: Vector
-    approximate: Vector
-    norms: Vector
-
-    @property
-    def mape(self) -> float:
-        """Mean of ``|x'y - z'w| / |x'y|``, as a proportion; infinite if a product is 0 and its sketch is not."""
-        return float(np.mean(self._relative_to(np.abs(self.exact))))
-
-    @property
-    def median(self) -> float:
-        """Median of ``|x'y - z'w| / |x'y|``, which a few products near 0 do not affect."""
-        return float(np.median(self._relative_to(np.abs(self.exact))))
-
-    @property
-    def relative_to_norms(self) -> float:
-        """Mean of ``|x'y - z'w| / (|x| |y|)``, about 1 / sqrt(q), which stays bounded if x'y is near 0."""
-        return float(np.mean(self._relative_to(self.norms)))
-
-    def _relative_to(self, base: Vector) -> Vector:
-        errors = np.abs(self.exact - self.approximate)
-        ratio = np.full(len(errors), np.inf)
-        np.divide(errors, base, out=ratio, where=base > 0)
-        ratio[errors == 0] = 0.0
-        return ratio
-
-
-def dot_product_error(X: Input, Z: Input, n_pairs: int = 1000, random_state: int = 0) -> DotProductError:
-    """Measure how well ``z_i' z_j`` of a sketch Z approximates ``x_i' x_j``, on random pairs of distinct rows.
-
-    MAPE is the tutorial's measure; it is unstable if x'y is near 0, so the median and the error relative to |x| |y| are
-    returned too. Pairs are drawn from at most 2 ``n_pairs`` sampled rows, or as many as fill 128 MiB. Only those rows
-    (with the rest of their chunks) are read: part of one read of X and of Z. The rows are used as given, centred or
-    not.
-
-    Parameters
-    ----------
-    X, Z : (n, d) and (n, q)
-        Anything that :func:`bigpca.open` accepts: NumPy, Dask, Zarr, paths.
-    n_pairs : int, default 1000
-        Number of sampled pairs, at least 1.
-    random_state : int, default 0
-        The same number, n and d give the same pairs for any chunks.
-
-    Returns
-    -------
-    DotProductError
-        With ``mape``, ``median``, ``relative_to_norms``, and the pairs themselves.
-
-    Raises
-    ------
-    ValueError
-        If X and Z have different numbers of rows or other keys, or fewer than 2 rows, or ``n_pairs`` or
-        ``random_state`` are out of range.
-    TypeError
-        If ``random_state`` is not an integer.
-    MemoryBudgetError
-        Before any read, if the rows and their chunks do not fit.
-    NonFiniteError, MissingChunksError, CorruptedChunkError
-        From the read.
-
-    Notes
-    -----
-    Marukatat 2022, section 4.5 and figure 6 (mean absolute proportion error).
-
-    Examples
-    --------
-    >>> X = np.random.default_rng(0).standard_normal((50, 20))
-    >>> dot_product_error(X, 2 * X).mape  # four times too large
-    3.0
-    """
-    n_pairs = positive_integer("n_pairs", n_pairs)
-    original, sketch = Rows.of(open_array(X)), Rows.of(open_array(Z))
-    check_paired([original, sketch], "XZ")
-    n = original.n_rows
-    if n < 2:
-        raise ValueError(f"X has {n} rows; at least 2 were expected, for pairs.")
-    seed = check_seed(random_state, "random_state")
-    held = max(2, min(n, 2 * n_pairs, POOL_BYTES // (8 * original.n_columns)))
-    edges = np.arange(held + 1) * n // held  # one row from each of ``held`` equal parts of the file
-    pool = edges[:-1] + (uniforms(seed, "sampled rows", 0, held, 1)[:, 0] * np.diff(edges)).astype(np.int64)
-    # Pairs of distinct places among these rows.
-    places = uniforms(seed, "pairs of rows", 0, n_pairs, 2)
-    first = (places[:, 0] * held).astype(np.int64)
-    second = (first + 1 + (places[:, 1] * (held - 1)).astype(np.int64)) % held
-    exact, norms = _products(read_rows(original, pool, "pairs"), first, second)
-    approximate, _ = _products(read_rows(sketch, pool, "pairs"), first, second)
-    return DotProductError(np.column_stack([pool[first], pool[second]]), exact, approximate, norms)
-
-
-def _products(rows: Array, first: Integers, second: Integers) -> tuple[Vector, Vector]:
-    """Return x'y and |x| |y| of pairs of rows, in float64, a few pairs at a time."""
-    step = strip_rows(rows.shape[1])
-    products, norms = np.empty(len(first)), np.empty(len(first))
-    for i in range(0, len(first), step):
-        left, right = (rows[places[i : i + step]].astype(np.float64) for places in (first, second))
-        products[i : i + step] = np.einsum("ij,ij->i", left, right)
-        norms[i : i + step] = np.linalg.norm(left, axis=1) * np.linalg.norm(right, axis=1)
-    return products, norms
 
 
 @dataclass(frozen=True)

@@ -292,9 +292,6 @@ NOT_MISSING |= {  # keys, and what functions of quality compare
     "similarity": (
         Argument("components_a", lambda V: quality.similarity(V, X)), X, "row 5 of components_a has no direction"
     ),
-    "eigenvalue_difference": (
-        Argument("eigenvalues", lambda v: quality.eigenvalue_difference(v, WEIGHTS)), WEIGHTS, "eigenvalue 5 is nan"
-    ),
     "positions": (
         Argument("positions", lambda at: quality.local_pca(np.tile(X, 4), 6, positions=at).explained_variance_),
         np.arange(12.0), r"positions of shape \(12,\) have 11 finite numbers",
@@ -540,7 +537,7 @@ def test_a_model_of_residuals_asks_for_the_covariates_that_a_measurement_needs()
 
 OPENED = {  # by a row of the tables above, or by the same function as one
     "Y", "covariates", "y", "labels", "values", "keys", "classes", "sample_weight", "weights", "groups", "center",
-    "scale", "sampling", "components_a", "components_b", "eigenvalues_a", "eigenvalues_b", "latitude",
+    "scale", "sampling", "components_a", "components_b", "latitude",
     "means", "covariances", "metric", "positions",
 }  # fmt: skip
 BY_THE_DOOR_OF_X = {"X", "Z", "queries", "rows", "scores", "source", "held_out", "batch", "batches", "layers"}

@@ -19,8 +19,6 @@ import bigpca as bp
 from bigpca.data.dask_arrays import named as with_names
 from bigpca.quality import (
     compare,
-    eigenvalue_difference,
-    example_importance,
     extremes,
     frechet_distance,
     principal_angles,
@@ -193,13 +191,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
     "axes of a kernel": (lambda: similarity(KERNEL, PLAIN), "a KernelPCA has no components_: it has no axes in"),
     "angles of a kernel": (lambda: principal_angles(PLAIN, KERNEL), "a KernelPCA has no components_"),
     "a kernel's subspace": (lambda: reconstruction_error(KERNEL, X), "a KernelPCA has no components_"),
-    "a kernel's examples": (lambda: example_importance(KERNEL, X), "a KernelPCA has no components_"),
-    "examples of factors": (lambda: example_importance(bp.FactorAnalysis(2).fit(X), X), "whose scores are not"),
-    "examples of labels": (lambda: example_importance(bp.SupervisedPCA(2).fit(X, LABELS), X), "those of a dot"),
-    "eigenvalues of labels": (
-        lambda: eigenvalue_difference(bp.FisherDiscriminantAnalysis(2).fit(X[:, :3], LABELS), PLAIN),
-        "FisherDiscriminantAnalysis and PCA have no eigenvalues of one kind",
-    ),
     "other widths": (lambda: frechet_distance(PLAIN, bp.PCA(2).fit(X[:, :5])), "models of 8 and 5 features"),
 }  # fmt: skip
 
@@ -208,12 +199,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
 def test_what_has_no_answer_is_rejected_in_words(call: Callable[[], Any], message: str) -> None:
     with pytest.raises((ValueError, TypeError), match=message):
         call()
-
-
-def test_eigenvalues_are_compared_with_eigenvalues_of_the_same_kind() -> None:
-    """Those of HKH are n - 1 times the variances."""
-    assert eigenvalue_difference(KERNEL, PLAIN).max() < 1e-9
-    assert eigenvalue_difference(PLAIN.explained_variance_, PLAIN).max() == 0
 
 
 WHOLE = bp.PCA().fit(X)  # of as many components as features

@@ -22,7 +22,6 @@ from bigpca.data.dask_arrays import source_of
 from bigpca.data.grids import is_held
 from bigpca.data.labels import open_labels
 from bigpca.estimators.shared.inputs import is_lazy
-from bigpca.quality import dot_product_error
 from tests.estimators.doors import DENSE_ONLY, REJECTED, RIGHT, lazy
 
 RNG = np.random.default_rng(0)
@@ -383,16 +382,4 @@ def test_scores_that_cannot_be_read_have_no_inverse(tmp_path: Path) -> None:
         FITTED.inverse_transform(RIGHT["h5py.Dataset"].make(tmp_path, scores)),
         FITTED.inverse_transform(scores),
         atol=1e-9,
-    )
-
-
-def test_quality_functions_reject_what_they_cannot_read(tmp_path: Path) -> None:
-    for name in ("h5py.File", "generator"):
-        make, words = REJECTED[name]
-        words = words.replace("X is", "the source is")
-        with pytest.raises(TypeError, match=words):
-            dot_product_error(make(tmp_path, X), X)
-    assert (
-        dot_product_error(RIGHT["h5py.Dataset"].make(tmp_path, X), RIGHT["pandas.DataFrame"].make(tmp_path, X)).mape
-        == 0
     )
