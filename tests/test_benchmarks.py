@@ -329,10 +329,10 @@ def test_known_rows_have_the_spectrum_and_the_axes_they_state(ran: Ran, tmp_path
         np.testing.assert_allclose(np.abs((V[:k] * axes).sum(axis=1)), 1.0, rtol=1e-8)
 
 
-def test_sketches_err_as_they_state(ran: Ran) -> None:
+def test_sketches_err_as_their_width_says(ran: Ran) -> None:
     row = last_line(ran("sketches.py", "--rows", 30, "--columns", 490, "-q", 20, "--rounds", 1))
-    assert row["Downsample"]["error"] == row["Downsample"]["stated"]
-    assert all(row[name]["error"] < 2 * row[name]["stated"] for name in row if "stated" in row[name])
+    # Of dot products near |x||y|, a standard deviation of at most sqrt(2 / q).
+    assert all(row[name]["error"] < 2 * (2 / 20) ** 0.5 for name in ("Gaussian", "SparseSign, 8 entries", "SRHT"))
 
 
 @pytest.mark.usefixtures("_contenders_here")

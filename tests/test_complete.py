@@ -27,7 +27,7 @@ from tests.passes import test_parallelism
 ROOT = Path(__file__).resolve().parent.parent
 STORED = ROOT / "tests/estimators/stored_models"
 X = np.zeros((99, 9), "f4")
-COMBINED = {"Sum", "Product", "Scaled", "RBFOf", "Normalized"}  # made of other kernels
+COMBINED = {"Sum", "Product", "RBFOf", "Normalized"}  # made of other kernels
 KERNELS: set[str] = {
     name
     for name in kernels.__all__

@@ -8,7 +8,7 @@
 - ``loops``      what ``distance``, ``histogram`` and ``string`` have compiled
 - ``fisher``     how a row would change a model's parameters
 - ``custom``     what the caller brings: a precomputed matrix, or a Python function of two blocks of rows
-- ``algebra``    kernels derived from one kernel: scaled, inside an RBF, normalised
+- ``algebra``    kernels derived from one kernel: inside an RBF, normalised
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dataclasses import MISSING, fields
 from typing import Any
 
 from bigpca.errors import closest
-from bigpca.kernels.algebra import Normalized, RBFOf, Scaled, normalized, rbf_of, scaled
+from bigpca.kernels.algebra import Normalized, RBFOf, normalized, rbf_of
 from bigpca.kernels.base import Kernel, Product, Sum
 from bigpca.kernels.custom import FromFunction, Precomputed
 from bigpca.kernels.distance import RBF, Laplacian
@@ -53,7 +53,6 @@ __all__ = [
     "Product",
     "RBF",
     "RBFOf",
-    "Scaled",
     "Spectrum",
     "Subsequence",
     "Sum",
@@ -61,11 +60,10 @@ __all__ = [
     "kernel_from",
     "normalized",
     "rbf_of",
-    "scaled",
     "string_codes",
 ]
 
-_UNNAMED = (Kernel, FromFunction, Scaled)  # the base, and those of a Python function, which no file holds
+_UNNAMED = (Kernel, FromFunction)  # the base, and that of a Python function, which no file holds
 _KINDS: dict[str, type[Kernel]] = {
     name: kind
     for name in __all__

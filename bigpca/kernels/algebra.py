@@ -1,11 +1,10 @@
-"""Kernels derived from one kernel: scaled, inside an RBF, normalised.
+"""Kernels derived from one kernel: inside an RBF, normalised.
 
 Sums, products and powers are operators of Kernel.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Self
 
@@ -16,7 +15,7 @@ from bigpca.kernels.base import Block, Kernel, Product, Sum, checked_gamma, reje
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Linear
 
-__all__ = ["Normalized", "Product", "RBFOf", "Scaled", "Sum", "normalized", "rbf_of", "scaled"]
+__all__ = ["Normalized", "Product", "RBFOf", "Sum", "normalized", "rbf_of"]
 
 
 MAX_EXPONENT_ERROR = 1e-3  # largest accepted rounding error of an exponent in float64
@@ -32,12 +31,11 @@ class PreparedWith:
 
 @dataclass(frozen=True)
 class Around(Kernel):
-    """A kernel derived from an inner kernel and one number per row, which a kernel of row numbers does not have.
+    """A kernel derived from an inner kernel and k(x, x) of each row, which a kernel of row numbers does not have.
 
-    A subclass names that ``number``, and how a ``finished`` matrix is made of K with the diagonal d.
+    A subclass says how a ``finished`` matrix is made of K with the diagonal d.
     """
 
-    number: ClassVar[str] = "k(x, x)"
     finished: ClassVar[str]
 
     inner: Kernel
@@ -48,7 +46,7 @@ class Around(Kernel):
             raise TypeError(f"inner = {given!r} is not a kernel, such as bigpca.kernels.RBF().")
         if not given.needs_rows:
             raise ValueError(
-                f"{given} only sees row numbers, but {type(self).__name__} needs {self.number} of each row. Give "
+                f"{given} only sees row numbers, but {type(self).__name__} needs k(x, x) of each row. Give "
                 f"Precomputed() the finished matrix: {self.finished}."
             )
         self._check_options()
@@ -82,57 +80,6 @@ class Around(Kernel):
     @property
     def accepts_strings(self) -> bool:
         return self.inner.accepts_strings
-
-
-@dataclass(frozen=True)
-class Scaled(Around):
-    """``f(x) k(x, y) f(y)``; made by :func:`scaled`.
-
-    Parameters
-    ----------
-    inner : Kernel
-    function : function of a block of rows (a, d) that returns finite numbers (a,)
-    """
-
-    number: ClassVar[str] = "f(x)"
-    finished: ClassVar[str] = "f[:, None] * K * f, and k(new, X) as f_new[:, None] * K_new * f"
-
-    function: Callable[[Array], Any]
-
-    def _check_options(self) -> None:
-        if not callable(self.function):
-            raise TypeError(
-                f"f = {self.function!r} is not a function. Give a function of a block of rows (a, d) that returns (a,)."
-            )
-
-    def _factors(self, rows: Array, first_row: int) -> Vector:
-        factors = np.asarray(self.function(rows), np.float64)
-        if factors.shape != (len(rows),):
-            raise ValueError(
-                f"f of {len(rows)} rows has shape {factors.shape}; ({len(rows)},) was expected. "
-                "Return one number per row."
-            )
-        if not np.isfinite(factors).all():
-            row = int(np.argmin(np.isfinite(factors)))
-            raise ValueError(
-                f"f of row {first_row + row} is {factors[row]}; finite numbers were expected. Correct the function."
-            )
-        return factors
-
-    def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
-        return PreparedWith(self.inner.prepare(rows, shift, first_row), self._factors(rows, first_row))
-
-    def block(self, A: PreparedWith, B: PreparedWith) -> Block:
-        return _times_outer(self.inner.block(A.inner, B.inner), A.numbers, B.numbers)
-
-    def diagonal_of(self, A: PreparedWith) -> Vector:
-        return self.inner.diagonal_of(A.inner) * A.numbers**2
-
-    def feature_width(self, d: int) -> int | None:
-        return self.inner.feature_width(d)
-
-    def features(self, rows: Array, first_row: int = 0) -> Block:
-        return _times_rows(self.inner.features(rows, first_row), self._factors(rows, first_row), rows)
 
 
 @dataclass(frozen=True)
@@ -249,27 +196,6 @@ class Normalized(Around):
     def features(self, rows: Array, first_row: int = 0) -> Block:
         inverse = self._inverse_lengths(self.inner.prepare(rows, None, first_row), first_row)
         return _times_rows(self.inner.features(rows, first_row), inverse, rows)
-
-
-def scaled(kernel: Kernel, f: Callable[[Array], Any]) -> Scaled:
-    """Return ``f(x) k(x, y) f(y)``, positive semi-definite if k is.
-
-    Parameters
-    ----------
-    kernel : Kernel
-    f : function of a block of rows (a, d) that returns finite numbers (a,), each depending on its row only.
-
-    Returns
-    -------
-    Scaled
-
-    Examples
-    --------
-    >>> from bigpca.kernels import Linear
-    >>> scaled(Linear(), lambda rows: rows[:, 0])([[2.0, 1.0]]).tolist()
-    [[20.0]]
-    """
-    return Scaled(kernel, f)
 
 
 def rbf_of(kernel: Kernel, gamma: float) -> RBFOf | RBF:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bigpca.arrays import Array, Vector, held_array
+from bigpca.arrays import Array, held_array
 from bigpca.kernels.base import FeatureKernel, json_value
 from bigpca.records import described
 
@@ -39,6 +39,7 @@ class GaussianMixtureScore:
     weights : K numbers > 0 with sum 1
     means : K rows of d numbers
     covariances : K rows of d variances > 0
+        As ``weights_``, ``means_`` and ``covariances_`` of ``sklearn.mixture.GaussianMixture(covariance_type="diag")``.
 
     Raises
     ------
@@ -62,7 +63,8 @@ class GaussianMixtureScore:
         if weights.ndim != 1 or means.ndim != 2 or len(means) != len(weights) or covariances.shape != means.shape:
             raise ValueError(
                 f"weights, means and covariances have shapes {weights.shape}, {means.shape} and {covariances.shape}; "
-                "(K,), (K, d) and (K, d) were expected. Give the variances of a diagonal mixture."
+                "(K,), (K, d) and (K, d) were expected. Give the variances of a diagonal mixture, "
+                'as scikit-learn fits them with GaussianMixture(K, covariance_type="diag").'
             )
         if not (weights > 0).all() or not abs(weights.sum() - 1) <= 1e-6:
             raise ValueError(
@@ -77,25 +79,6 @@ class GaussianMixtureScore:
         object.__setattr__(self, "weights", tuple(weights.tolist()))
         object.__setattr__(self, "means", tuple(map(tuple, means.tolist())))
         object.__setattr__(self, "covariances", tuple(map(tuple, covariances.tolist())))
-
-    @classmethod
-    def of(cls, mixture: Any) -> GaussianMixtureScore:
-        """Copy weights, means and variances from a fitted ``sklearn.mixture.GaussianMixture(covariance_type="diag")``.
-
-        Raises
-        ------
-        ValueError
-            If its covariances are not diagonal, or it is not fitted.
-        """
-        kind = getattr(mixture, "covariance_type", None)
-        if kind != "diag":
-            raise ValueError(
-                f'the mixture has covariance_type={kind!r}; a GaussianMixture with covariance_type="diag" was '
-                "expected. Refit it with that."
-            )
-        if not hasattr(mixture, "covariances_"):
-            raise ValueError("the mixture has no covariances_, so it is not fitted. Call its fit first.")
-        return cls(mixture.weights_, mixture.means_, mixture.covariances_)
 
     def width(self, d: int) -> int:
         """Return K (1 + 2 d), the number of score columns for rows of d columns.
@@ -136,12 +119,6 @@ class GaussianMixtureScore:
         squares -= 1
         squares *= shares / np.sqrt(2)
         return out.astype(rows.dtype, copy=False)
-
-    def information(self) -> Vector:
-        """Return the diagonal of I (K (1 + 2 d)): the scores times its square root are the gradients."""
-        weights, covariances = np.array(self.weights), np.array(self.covariances)
-        of_means = weights[:, None] / covariances
-        return np.concatenate([weights, of_means.ravel(), 2 * of_means.ravel()])
 
     def describe(self) -> dict[str, Any]:
         """Return the parameters as JSON values, which :class:`bigpca.kernels.Fisher` accepts in place of the score."""
@@ -187,7 +164,7 @@ class Fisher(FeatureKernel):
         elif not hasattr(given, "scores") and not callable(given):
             raise TypeError(
                 f"score = {given!r} is of type {type(given).__name__}; an object with scores(rows), or a function of "
-                "rows, was expected. Use GaussianMixtureScore.of(mixture) for a Gaussian mixture."
+                "rows, was expected. Use GaussianMixtureScore for a Gaussian mixture."
             )
         if self.D is not None and (isinstance(self.D, bool) or not isinstance(self.D, int) or self.D < 1):
             raise ValueError(f"D = {self.D!r} is not a count of score columns. Give an integer of at least 1, or None.")

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 from numpy.polynomial import chebyshev
@@ -140,44 +140,16 @@ class HistogramKernel(Kernel):
         return d * itemsize * (2 if self._term.takes_logarithms else 1)
 
 
-class Intersection(HistogramKernel):
-    """Sums of minima of the sizes of entries, which have an exact feature map if they are a few integers."""
-
-    _term = MINIMUM
-    levels: int | None
-
-    def _sizes(self, rows: Array, first_row: int) -> Array:
-        """Return the sizes of entries; raise if the kernel does not accept them."""
-        sizes = np.abs(rows)
-        if self.levels is not None:
-            _reject_other_levels(sizes, first_row, self.levels)
-        return sizes
-
-    def feature_width(self, d: int) -> int | None:
-        return None if self.levels is None else d * (self.levels - 1)
-
-    def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
-        if self.levels is None:
-            return super().features(rows, first_row)
-        return _unary_code(self._sizes(rows, first_row), self.levels, getattr(self, "alpha", 1.0))
-
-
 @dataclass(frozen=True)
-class HistogramIntersection(Intersection):
+class HistogramIntersection(HistogramKernel):
     """``k(x, y) = sum_c min(x_c, y_c)`` of non-negative rows (Barla, Odone & Verri 2003, eq. 3).
 
     The minima are summed directly: the form with ``|x - y|_1`` is slower and cancels. Costs as much as 5 d flops.
 
-    Parameters
-    ----------
-    levels : int >= 2 or None, default None
-        If given, rows may hold only the integers 0, 1, ..., levels - 1, and the kernel has an exact feature map: the
-        unary code, one column for each ``x_c >= t``, t = 1, ..., levels - 1.
-
     Raises
     ------
     ValueError
-        From :meth:`prepare`, for a negative number, or one that is not such an integer.
+        From :meth:`prepare`, for a negative number.
 
     Examples
     --------
@@ -185,21 +157,11 @@ class HistogramIntersection(Intersection):
     [[6.0, 1.0], [1.0, 2.0]]
     """
 
-    levels: int | None = None
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "levels", _checked_levels(self.levels))
-
-    def _sizes(self, rows: Array, first_row: int) -> Array:
-        reject_negative(rows, first_row, self)
-        return super()._sizes(rows, first_row)
-
-    def _histograms(self, rows: Array, first_row: int) -> Array:
-        return self._sizes(rows, first_row)
+    _term = MINIMUM
 
 
 @dataclass(frozen=True)
-class GeneralizedHistogramIntersection(Intersection):
+class GeneralizedHistogramIntersection(HistogramKernel):
     """``k(x, y) = sum_c min(|x_c|^alpha, |y_c|^alpha)`` of any rows (Boughorbel, Tarel & Boujemaa 2005, eq. 3).
 
     Costs as much as 5 d flops: powers are computed once per row.
@@ -207,15 +169,11 @@ class GeneralizedHistogramIntersection(Intersection):
     Parameters
     ----------
     alpha : float > 0, default 1.0
-    levels : int >= 2 or None, default None
-        If given, the absolute values of rows must be integers 0, 1, ..., levels - 1, and the kernel has an exact
-        feature map: the unary code of HistogramIntersection with column t multiplied by
-        ``sqrt(t^alpha - (t - 1)^alpha)``.
 
     Raises
     ------
     ValueError
-        From :meth:`prepare`, for an absolute value that is not such an integer, or for a power that overflows.
+        From :meth:`prepare`, for a power that overflows.
 
     Examples
     --------
@@ -223,22 +181,16 @@ class GeneralizedHistogramIntersection(Intersection):
     [[26.0, 1.0], [1.0, 4.0]]
     """
 
+    _term = MINIMUM
     alpha: float = 1.0
-    levels: int | None = None
 
     def __post_init__(self) -> None:
         expected = "a finite number above 0 (1 is histogram intersection)"
         object.__setattr__(self, "alpha", real_number("alpha", self.alpha, "(0, inf)", expected))
-        object.__setattr__(self, "levels", _checked_levels(self.levels))
-        if self.levels is not None and self.alpha * np.log(self.levels - 1) > np.log(np.finfo(np.float32).max):
-            raise ValueError(
-                f"levels = {self.levels} and alpha = {self.alpha} give powers above 3e38, the largest float32. Lower "
-                "alpha."
-            )
 
     def _histograms(self, rows: Array, first_row: int) -> Array:
         with np.errstate(over="ignore"):
-            powers: Array = self._sizes(rows, first_row) ** self.alpha
+            powers: Array = np.abs(rows) ** self.alpha
         if not np.isfinite(powers).all():
             row, column = np.argwhere(~np.isfinite(powers))[0]
             raise ValueError(
@@ -262,33 +214,6 @@ def reject_negative(rows: Array, first_row: int, kernel: Kernel) -> None:
             f"row {first_row + row}, column {column} is {rows[row, column]}; {type(kernel).__name__} needs numbers of "
             "at least 0. Shift the data, or use GeneralizedHistogramIntersection or a kernel of distances."
         )
-
-
-def _reject_other_levels(rows: Array, first_row: int, levels: int) -> None:
-    wrong = (rows != np.floor(rows)) | (rows > levels - 1)
-    if wrong.any():
-        row, column = np.argwhere(wrong)[0]
-        raise ValueError(
-            f"row {first_row + row}, column {column} has size {rows[row, column]}; with levels={levels}, integers up "
-            f"to {levels - 1} were expected. Raise levels, round the data, or use levels=None (no feature map)."
-        )
-
-
-def _checked_levels(levels: Any) -> int | None:
-    expected = "an integer of at least 2 (256 for bytes), or None,"
-    return None if levels is None else int(real_number("levels", levels, "[2, inf)", expected, whole=True))
-
-
-def _unary_code(sizes: Array, levels: int, alpha: float) -> NDArray[np.floating]:
-    """Return one column per (c, t): ``sqrt(t^alpha - (t - 1)^alpha)`` if x_c >= t, else 0.
-
-    The dot product of two codes is the sum of minima, ``sum_(t <= min(x_c, y_c)) t^alpha - (t - 1)^alpha``.
-    """
-    steps = np.arange(levels, dtype=np.float64)
-    weights = np.sqrt(np.diff(steps**alpha)).astype(sizes.dtype)
-    code = (sizes[:, :, None] >= steps[1:].astype(sizes.dtype)) * weights
-    unary: NDArray[np.floating] = code.reshape(len(sizes), -1)
-    return unary
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from scipy import sparse
 
 from bigpca.arrays import Array, Integers, Vector
 from bigpca.errors import an, positive_integer, real_number
-from bigpca.kernels.base import WIDEST, Kernel
+from bigpca.kernels.base import Kernel
 
 LARGEST_CODE = 0x10FFFF  # of Unicode; exact in float32
 
@@ -130,14 +130,11 @@ class Spectrum(Kernel):
     Parameters
     ----------
     length : int >= 1
-    alphabet : str or None, default None
-        If given, strings may contain only these characters, and the kernel has an exact feature map: the counts of all
-        ``len(alphabet)^length`` words, if these are at most 20,000.
 
     Raises
     ------
     ValueError
-        From :meth:`prepare`, for rows that are not character codes, or a character outside the alphabet.
+        From :meth:`prepare`, for rows that are not character codes.
 
     Examples
     --------
@@ -150,17 +147,9 @@ class Spectrum(Kernel):
     accepts_strings: ClassVar[bool] = True
 
     length: int
-    alphabet: str | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "length", positive_integer("length", self.length))
-        given: Any = self.alphabet
-        if given is not None and not isinstance(given, str):
-            raise TypeError(
-                f"alphabet = {given!r} is {an(type(given).__name__)}. Give a str of the characters, or None for all."
-            )
-        if self.alphabet is not None and (not self.alphabet or len(set(self.alphabet)) < len(self.alphabet)):
-            raise ValueError(f"alphabet = {self.alphabet!r} is empty or repeats a character. Give each character once.")
 
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> CountedWords:
         owners, windows = self._windows(rows, first_row)
@@ -192,35 +181,10 @@ class Spectrum(Kernel):
     def prepared_bytes(self, d: int, itemsize: int) -> int:
         return d * (4 * self.length + 16) + 8
 
-    def feature_width(self, d: int) -> int | None:
-        if self.alphabet is None or len(self.alphabet) ** self.length > WIDEST:
-            return None
-        return int(len(self.alphabet) ** self.length)
-
-    def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
-        width = self.feature_width(rows.shape[1])
-        if width is None or self.alphabet is None:
-            return super().features(rows, first_row)
-        owners, windows = self._windows(rows, first_row)
-        letters = np.array([ord(letter) for letter in self.alphabet])
-        order = np.argsort(letters)
-        digits = order[np.searchsorted(letters[order], windows)]
-        words = digits @ len(letters) ** np.arange(self.length - 1, -1, -1)
-        counts = np.bincount(owners * width + words, minlength=len(rows) * width)
-        return counts.reshape(len(rows), width).astype(rows.dtype)
-
     def _windows(self, rows: Array, first_row: int) -> tuple[Integers, Integers]:
         """Return the row of each substring, and the codes of the substrings (substrings, length), in row order."""
         check_codes(rows, first_row)
         codes = rows.astype(np.int64)
-        if self.alphabet is not None:
-            foreign = (codes != 0) & ~np.isin(codes, [ord(letter) for letter in self.alphabet])
-            if foreign.any():
-                row, column = np.argwhere(foreign)[0]
-                raise ValueError(
-                    f"row {first_row + row}, character {column} is {chr(codes[row, column])!r}, which is not in the "
-                    f"alphabet {self.alphabet!r}. Add it to the alphabet, or use alphabet=None."
-                )
         if codes.shape[1] < self.length:
             return np.empty(0, np.int64), np.empty((0, self.length), np.int64)
         windows = np.lib.stride_tricks.sliding_window_view(codes, self.length, axis=1)

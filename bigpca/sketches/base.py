@@ -10,10 +10,9 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
-from numpy.typing import ArrayLike
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, Matrix, Vector
+from bigpca.arrays import Array, Matrix
 from bigpca.costs import BlockForm, Work
 from bigpca.csr import form_of
 from bigpca.errors import positive_integer
@@ -91,7 +90,7 @@ CACHE = Cache(CACHE_BYTES)
 
 @dataclass(frozen=True)
 class Sketch(ABC):
-    """A (d, q) matrix W with E[W W'] = I (up to :meth:`dot_product_bias`), applied to blocks of rows.
+    """A (d, q) matrix W with E[W W'] = I, unless it says otherwise, applied to blocks of rows.
 
     W is a function of the seed and the absolute column of X, independent of chunks, workers and threads. :meth:`apply`
     multiplies by *parts* of W, which are cached per process, up to 256 MiB over all sketches; if one sketch's parts
@@ -109,11 +108,6 @@ class Sketch(ABC):
     def __post_init__(self) -> None:
         object.__setattr__(self, "random_state", check_seed(self.random_state, "random_state"))
         self._check_fields()
-
-    @property
-    @abstractmethod
-    def unbiased(self) -> bool:
-        """Whether the mean of <W'x, W'y> over seeds is x'y for every x and y."""
 
     @abstractmethod
     def _check_fields(self) -> None:
@@ -146,10 +140,6 @@ class Sketch(ABC):
     @abstractmethod
     def _scratch_bytes(self, rows: BlockForm) -> int:
         """Return the bytes that :meth:`_apply` needs besides rows, parts and out."""
-
-    @abstractmethod
-    def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
-        """Return bias and variance of <W'x, W'y> over seeds, for each pair of rows."""
 
     def width(self, d: int) -> int:
         """Return q, the number of columns of W, after checking that the sketch fits rows of d columns.
@@ -253,28 +243,6 @@ class Sketch(ABC):
         held += rows.rows * d * itemsize if strips else 0
         return Work(held + self._scratch_bytes(rows)) + self._work(rows)
 
-    def dot_product_variance(self, x: ArrayLike, y: ArrayLike) -> Vector:
-        """Return the variance of <W'x, W'y> over seeds, in closed form.
-
-        Parameters
-        ----------
-        x, y : vectors of length d, or equally many rows of that length.
-
-        Returns
-        -------
-        float64 ndarray of shape () or (rows,)
-
-        Raises
-        ------
-        ValueError
-            If their shapes differ, or :meth:`width` rejects d.
-        """
-        return self._moments_of(x, y)[1]
-
-    def dot_product_bias(self, x: ArrayLike, y: ArrayLike) -> Vector:
-        """Return the mean of <W'x, W'y> over seeds, minus x'y; arguments, shapes and errors as for the variance."""
-        return self._moments_of(x, y)[0]
-
     def describe(self) -> dict[str, Any]:
         """Return name and parameters as JSON values; :func:`bigpca.sketches.sketch_from` restores the sketch.
 
@@ -290,16 +258,6 @@ class Sketch(ABC):
             return self._parts(d, dtype)
         kept: tuple[Any, ...] = CACHE.get((self, d, dtype.char), total, lambda: tuple(self._parts(d, dtype)))
         return kept
-
-    def _moments_of(self, x: ArrayLike, y: ArrayLike) -> tuple[Vector, Vector]:
-        left, right = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
-        if left.shape != right.shape or left.ndim not in (1, 2):
-            raise ValueError(
-                f"x has shape {left.shape} and y {right.shape}; two vectors, or the same number of rows, are required."
-            )
-        self.width(left.shape[-1])
-        bias, variance = self._moments(np.atleast_2d(left), np.atleast_2d(right))
-        return bias.reshape(left.shape[:-1]), variance.reshape(left.shape[:-1])
 
 
 @dataclass(frozen=True)
@@ -327,14 +285,6 @@ class RandomSketch(Sketch):
                 f"Use q <= {d}."
             )
         return self.q
-
-
-def pair_products(x: Matrix, y: Matrix) -> tuple[Vector, Vector, Vector]:
-    """Return x'y, |x|^2 |y|^2 and sum_i x_i^2 y_i^2 of each pair of rows: the terms of all variances."""
-    dots = np.einsum("ij,ij->i", x, y)
-    norms = np.einsum("ij,ij->i", x, x) * np.einsum("ij,ij->i", y, y)
-    products = x * y
-    return dots, norms, np.einsum("ij,ij->i", products, products)
 
 
 def spans(total: int, step: int) -> Iterator[tuple[int, int]]:

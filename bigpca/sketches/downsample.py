@@ -6,11 +6,11 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
-from bigpca.arrays import Array, Matrix, Vector
+from bigpca.arrays import Array, Matrix
 from bigpca.costs import BlockForm, Work
 from bigpca.errors import an, positive_integer
 from bigpca.sketches.base import CACHE, REARRANGED_BYTES, Sketch, spans
@@ -38,8 +38,6 @@ class Downsample(Sketch):
     >>> Downsample((2, 4), (1, 2)).apply(np.array([[1.0, 1, 0, 0, 1, 1, 0, 0]])).tolist()
     [[2.0, 0.0]]
     """
-
-    unbiased: ClassVar[bool] = False
 
     shape: tuple[int, ...]
     to: tuple[int, ...]
@@ -113,10 +111,6 @@ class Downsample(Sketch):
         ]  # each step's result is the next one's input
         largest = max((a + b for a, b in pairwise(sizes)), default=0)
         return min(rows.rows, self._tile(rows.itemsize)) * largest * rows.itemsize
-
-    def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
-        bias = np.einsum("ij,ij->i", self.apply(x), self.apply(y)) - np.einsum("ij,ij->i", x, y)
-        return bias, np.zeros_like(bias)
 
 
 def _averaging(n: int, m: int, dtype: np.dtype[Any]) -> Array:

@@ -17,11 +17,11 @@ from scipy.linalg import hadamard
 from scipy.sparse import csc_array
 
 from bigpca import csr
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Array, Integers, Matrix
 from bigpca.costs import BlockForm, Work
 from bigpca.errors import check_switch, positive_integer
 from bigpca.seeds import integers, normals, signs, uniforms
-from bigpca.sketches.base import CACHE, REARRANGED_BYTES, RandomSketch, pair_products, spans
+from bigpca.sketches.base import CACHE, REARRANGED_BYTES, RandomSketch, spans
 
 STREAM = "gaussian sketch"
 # Columns and rows of X that are transposed at a time. The sparse product streams through such a tile while its (q, 16)
@@ -55,7 +55,6 @@ class Gaussian(RandomSketch):
     """
 
     takes_csr: ClassVar[bool] = True
-    unbiased: ClassVar[bool] = True
 
     def _rows(self, d: int, start: int, stop: int) -> Matrix:
         rows = self._normals(start, stop).astype(np.float64)
@@ -86,10 +85,6 @@ class Gaussian(RandomSketch):
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         return csr.made_bytes(rows, self.q) + csr.cut_bytes(rows, self._tile) + csr.product_bytes(rows, self.q)
-
-    def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
-        dots, norms, _ = pair_products(x, y)
-        return np.zeros_like(dots), (norms + dots**2) / self.q
 
     @property
     def _tile(self) -> int:
@@ -179,8 +174,6 @@ class SparseSign(SparseSketch):
     ([4, 4, 4, 4, 4, 4], [0.0, 0.5])
     """
 
-    unbiased: ClassVar[bool] = True
-
     nnz: int = 8
 
     @property
@@ -204,10 +197,6 @@ class SparseSign(SparseSketch):
             taken = (places[:, :i] == drawn).any(axis=1)
             places[:, i] = np.where(taken, newest, drawn[:, 0])
         return places, signs(self.random_state, f"{STREAM_SPARSE_SIGN}, signs", start, stop, self.nnz, np.int8)
-
-    def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
-        dots, norms, squares = pair_products(x, y)
-        return np.zeros_like(dots), (norms + dots**2 - 2 * squares) / self.q
 
 
 @dataclass(frozen=True)
@@ -235,16 +224,10 @@ class FeatureHash(SparseSketch):
     --------
     >>> FeatureHash(4).apply(np.eye(6)).sum(axis=1).tolist() == FeatureHash(4).matrix(6).sum(axis=1).tolist()
     True
-    >>> FeatureHash(4, signed=False).unbiased
-    False
     """
 
     n_hashes: int = 1
     signed: bool = True
-
-    @property
-    def unbiased(self) -> bool:
-        return self.signed
 
     @property
     def entries(self) -> int:
@@ -260,14 +243,6 @@ class FeatureHash(SparseSketch):
         if not self.signed:
             return places, np.ones(places.shape, np.int8)
         return places, signs(self.random_state, f"{STREAM_FEATURE_HASH}, signs", start, stop, self.n_hashes, np.int8)
-
-    def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
-        dots, norms, squares = pair_products(x, y)
-        meetings = (norms + dots**2 - (2 / self.n_hashes) * squares) / self.q
-        if self.signed:
-            return np.zeros_like(dots), meetings
-        bias = (self.n_hashes * x.sum(axis=1) * y.sum(axis=1) - dots) / self.q
-        return bias, meetings * (1 - 1 / self.q)
 
 
 @dataclass(frozen=True)
@@ -294,8 +269,6 @@ class SRHT(RandomSketch):
     >>> np.array_equal(W @ W.T, np.eye(4))
     True
     """
-
-    unbiased: ClassVar[bool] = True
 
     def _factors(self, d: int) -> tuple[int, int]:
         """Return s, the power of two nearest to sqrt(q) (larger if H_t would be too large), and t = d2 / s."""
@@ -357,13 +330,6 @@ class SRHT(RandomSketch):
     def _scratch_bytes(self, rows: BlockForm) -> int:
         s, t = self._factors(rows.columns)
         return 2 * min(rows.rows, self._tile(rows.columns, rows.itemsize)) * s * t * rows.itemsize
-
-    def _moments(self, x: Matrix, y: Matrix) -> tuple[Vector, Vector]:
-        dots, norms, squares = pair_products(x, y)
-        s, t = self._factors(x.shape[1])
-        d2 = s * t
-        share = (d2 - self.q) / (self.q * max(1, d2 - 1))
-        return np.zeros_like(dots), share * (norms + dots**2 - 2 * squares)
 
 
 def _columns(rows: Any, start: int, count: int) -> Any:

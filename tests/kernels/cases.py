@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Vector
-from bigpca.kernels.algebra import normalized, rbf_of, scaled
+from bigpca.kernels.algebra import normalized, rbf_of
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.custom import FromFunction
 from bigpca.kernels.distance import RBF, Laplacian
@@ -133,8 +133,6 @@ CASES = [
     Case("fractional power", Polynomial(1.0, 0.0, 2) ** 0.25, normal, lambda x, y: abs(dot(x, y)) ** 0.5, False,
         T64**0.5, T32**0.5),
     Case("square of tanh", TANH**2, normal, lambda x, y: tanh(x, y) ** 2, False, T64, T32),
-    Case("scaled", scaled(RBF3, first_column), normal, lambda x, y: f(x) * rbf(x, y) * f(y), True, T64, T32),
-    Case("scaled linear", scaled(Linear(), first_column), normal, lambda x, y: f(x) * dot(x, y) * f(y), True, T64, T32),
     Case("rbf of linear", rbf_of(Linear(), 0.3), normal, rbf, True, T64, T32),
     Case("rbf of tanh", rbf_of(TANH, 0.3), normal, rbf_of_tanh, False, T64, T32),
     Case("normalized", normalized(Polynomial(1.0, 1.0, 2)), normal, normalized_square, True, T64, T32),

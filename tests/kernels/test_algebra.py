@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bigpca.kernels import RBF, Cosine, Kernel, Linear, Polynomial, Product, Sum, Tanh, normalized, rbf_of, scaled
+from bigpca.kernels import RBF, Cosine, Kernel, Linear, Polynomial, Product, Sum, Tanh, normalized, rbf_of
 from bigpca.kernels.base import WIDEST
 from tests.builders import named
 
@@ -53,7 +53,7 @@ def test_sums_and_products_are_kept_flat() -> None:
         (R + L, True), (R + 0, True), (R + 1, True), (R - 1, False), (0 * R, True), (-1 * R, False), (R - L, False),
         (R * L, True), (R**3, True), (R**0.5, False), (R**2.0, True), (R + T, False), (R * T, False), (T**2, False),
         (0.5 * (R + L) ** 2, True), (rbf_of(R, 1.0), True), (rbf_of(T, 1.0), False), (normalized(R + L), True),
-        (normalized(T), False), (scaled(R, np.ravel), True), (scaled(T, np.ravel), False), (Linear(-1.0), False),
+        (normalized(T), False), (Linear(-1.0), False),
         (Polynomial(coef0=-1.0), False), (rbf_of(R - L, 1.0), False),
     ],
     ids=named,
@@ -136,8 +136,6 @@ def test_float32_powers_are_taken_in_float64() -> None:
         (lambda: normalized(L).features(np.zeros((2, 3)), 40), r"at row 40"),
         (lambda: rbf_of(L, 0.0), r"gamma = 0.0 is not a finite number above 0"),
         (lambda: rbf_of(L, None), r"gamma = None, but no default"),  # type: ignore[arg-type]
-        (lambda: scaled(L, lambda rows: rows)(X), r"f of 12 rows has shape \(12, 4\); \(12,\) was expected"),
-        (lambda: scaled(L, lambda rows: rows[:, 0] * np.nan).prepare(X, None, 30), r"f of row 30 is nan"),
     ],
 )
 def test_what_cannot_be_computed_is_rejected(make: Callable[[], Any], message: str) -> None:
@@ -155,7 +153,6 @@ def test_what_cannot_be_computed_is_rejected(make: Callable[[], Any], message: s
         (lambda: Sum((), ()), r"kernels = \(\); one or more kernels"),
         (lambda: Sum(("rbf",), (1.0,)), r"one or more kernels were expected"),  # type: ignore[arg-type]
         (lambda: normalized("rbf"), r"inner = 'rbf' is not a kernel"),  # type: ignore[arg-type]
-        (lambda: scaled(L, 3.0), r"f = 3.0 is not a function"),  # type: ignore[arg-type]
     ],
 )
 def test_what_is_no_kernel_is_rejected(make: Callable[[], Any], message: str) -> None:

@@ -18,13 +18,11 @@ from bigpca.kernels import (
     Linear,
     Polynomial,
     Precomputed,
-    Spectrum,
     Tanh,
     as_kernel,
     kernel_from,
     normalized,
     rbf_of,
-    scaled,
 )
 from tests.builders import named
 
@@ -159,9 +157,7 @@ def test_integer_results_of_a_function_become_float64() -> None:
     assert FromFunction(lambda A, B: np.ones((len(A), len(B)), int))(X).dtype == np.float64
 
 
-@pytest.mark.parametrize(
-    "kernel", [FromFunction(np.matmul), scaled(Linear(), np.ravel), 2 * FromFunction(np.matmul)], ids=named
-)
+@pytest.mark.parametrize("kernel", [FromFunction(np.matmul), 2 * FromFunction(np.matmul)], ids=named)
 def test_a_function_cannot_be_described(kernel: Kernel) -> None:
     with pytest.raises(TypeError, match=r"is the Python function .*which cannot be stored in a model file.*pickle it"):
         kernel.describe()
@@ -219,11 +215,6 @@ def test_switches_are_true_or_false(value: Any) -> None:
             make()
 
 
-def test_an_alphabet_is_text() -> None:
-    with pytest.raises(TypeError, match=r"alphabet = 3 is an int. Give a str of the characters"):
-        Spectrum(2, alphabet=3)  # type: ignore[arg-type]
-
-
 @pytest.mark.parametrize("factor", [1e60, -1e60, 1e-60, 1e30])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_weights_beyond_float32_neither_overflow_nor_vanish(factor: float, dtype: Any) -> None:
@@ -232,7 +223,6 @@ def test_weights_beyond_float32_neither_overflow_nor_vanish(factor: float, dtype
     for kernel, expected in (
         (factor * RBF(), factor * K), (factor * (RBF() + 1), factor * K + factor),
         (RBF() - factor * RBF(), K - factor * K),
-        (scaled(RBF(), lambda rows: np.full(len(rows), abs(factor) ** 0.5)), abs(factor) * K),
     ):  # fmt: skip
         found = kernel(rows)
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5 * np.abs(expected).max())

@@ -108,9 +108,6 @@ def test_the_intersection_of_counts_is_exact_in_float32():
     X = np.random.default_rng(3).integers(0, 256, (20, 784))
     expected = np.minimum(X[:, None], X[None]).sum(axis=2)
     np.testing.assert_array_equal(HistogramIntersection()(X.astype(np.float32)), expected)
-    unary = HistogramIntersection(levels=256).features(X.astype(np.float32))
-    assert unary.shape == (20, 784 * 255)
-    np.testing.assert_array_equal(unary @ unary.T, expected)
 
 
 @pytest.mark.parametrize("kernel", NON_NEGATIVE, ids=str)
@@ -121,27 +118,6 @@ def test_a_negative_number_is_rejected_with_its_place(kernel):
         kernel.prepare(X, None, 100)
     X[1, 2] = -0.0
     assert np.isfinite(kernel(X)).all()
-
-
-@pytest.mark.parametrize("kernel", [HistogramIntersection(levels=8), GeneralizedHistogramIntersection(2.0, 8)], ids=str)
-@pytest.mark.parametrize("value", [8.0, 2.5])
-def test_numbers_that_are_no_levels_are_rejected_with_their_place(kernel, value):
-    X = np.ones((3, 4))
-    X[2, 1] = value
-    for method in (kernel.features, lambda rows, first: kernel.prepare(rows, None, first)):
-        with pytest.raises(ValueError, match=rf"row 12, column 1 has size {value}; with levels=8, integers up to 7"):
-            method(X, 10)
-    X[2, 1] = 7
-    assert kernel.features(X).shape == (3, 28)
-
-
-@pytest.mark.parametrize("levels", [1, 2.0, True, "8"])
-def test_levels_that_are_no_number_of_levels_are_rejected(levels):
-    for kind in (HistogramIntersection, GeneralizedHistogramIntersection):
-        with pytest.raises(
-            (TypeError, ValueError), match=r"levels = .* an integer of at least 2 \(256 for bytes\), or N"
-        ):
-            kind(levels=levels)
 
 
 @pytest.mark.parametrize("alpha", [0, -1.0, np.inf, np.nan, "1", True])
@@ -156,5 +132,3 @@ def test_powers_that_overflow_are_rejected():
     with pytest.raises(ValueError, match=r"row 6, column 1: \|300\.0\|\^20\.0 overflows float32"):
         kernel.prepare(X.astype(np.float32), None, 5)
     assert np.isfinite(kernel(X)).all()
-    with pytest.raises(ValueError, match=r"levels = 256 and alpha = 20\.0 give powers above 3e38"):
-        GeneralizedHistogramIntersection(20.0, levels=256)

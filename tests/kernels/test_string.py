@@ -38,7 +38,7 @@ def test_the_example_of_lodhi_is_reproduced():
     np.testing.assert_allclose(K, [[own, decay**4], [decay**4, own]], rtol=1e-14)
 
 
-@pytest.mark.parametrize("kernel", [Spectrum(3), Spectrum(3, alphabet="ab"), Subsequence(3, 0.5)], ids=str)
+@pytest.mark.parametrize("kernel", [Spectrum(3), Subsequence(3, 0.5)], ids=str)
 def test_strings_that_are_empty_or_shorter_than_the_length_give_zero(kernel):
     codes = string_codes(["", "ab", "abab"])
     K = kernel(codes)
@@ -54,14 +54,6 @@ def test_the_width_of_the_rows_changes_nothing(kernel):
     narrow, padded = string_codes(words), string_codes(words, width=30).astype(np.float32)
     np.testing.assert_array_equal(kernel(narrow), kernel(padded))
     np.testing.assert_array_equal(kernel(narrow, padded), kernel(narrow))
-
-
-def test_the_feature_map_counts_words_in_the_order_of_the_alphabet():
-    kernel = Spectrum(2, alphabet="ba")
-    assert kernel.features(string_codes(["aab"]).astype(float)).tolist() == [[0.0, 0.0, 1.0, 1.0]]  # bb, ba, ab, aa
-    assert Spectrum(14, alphabet="ba").feature_width(50) == 2**14
-    assert Spectrum(15, alphabet="ba").feature_width(50) is None  # 32,768 is over 20,000
-    assert Spectrum(2).feature_width(50) is None
 
 
 def test_codes_come_from_strings_bytes_and_objects_of_any_layout():
@@ -127,11 +119,6 @@ def test_rows_that_are_no_codes_are_rejected_with_their_place(kernel, row, messa
         kernel.prepare(np.array([[97.0, 98.0], row]), None, 7)
 
 
-def test_characters_outside_the_alphabet_are_rejected():
-    with pytest.raises(ValueError, match=r"row 1, character 2 is 'x', which is not in the alphabet 'ab'"):
-        Spectrum(1, alphabet="ab")(string_codes(["ab", "abx"]))
-
-
 @pytest.mark.parametrize("length", [0, 1.5, True, "2"])
 def test_lengths_that_are_no_positive_integers_are_rejected(length):
     for kind in (Spectrum, Subsequence):
@@ -143,9 +130,3 @@ def test_lengths_that_are_no_positive_integers_are_rejected(length):
 def test_decays_outside_their_range_are_rejected(decay):
     with pytest.raises((TypeError, ValueError), match=r"decay = .*\(0, 1\]"):
         Subsequence(2, decay)
-
-
-@pytest.mark.parametrize("alphabet", ["", "aba"])
-def test_alphabets_that_are_empty_or_repeat_are_rejected(alphabet):
-    with pytest.raises(ValueError, match=r"alphabet = .* is empty or repeats a character"):
-        Spectrum(2, alphabet=alphabet)

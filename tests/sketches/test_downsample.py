@@ -55,14 +55,5 @@ def test_constant_images_keep_their_length(shape, to):
     assert np.linalg.norm(z) == pytest.approx(3.0 * math.sqrt(d), rel=1e-13)
 
 
-@pytest.mark.parametrize(("shape", "to"), DIVIDING + FRACTIONAL)
-def test_the_bias_is_what_the_small_image_loses(shape, to):
-    d = math.prod(shape)
-    sketch, (x, y) = Downsample(shape, to), np.random.default_rng(0).standard_normal((2, d))
-    W = sketch.matrix(d)
-    assert sketch.dot_product_bias(x, y) == pytest.approx((x @ W) @ (y @ W) - x @ y, abs=1e-11)
-    assert sketch.dot_product_variance(x, y) == 0
-
-
 def test_sizes_may_come_as_a_list_from_json():
     assert Downsample([4, 6], [2, 3]) == Downsample((4, 6), (np.int64(2), 3))

@@ -28,7 +28,7 @@ KERNELS: tuple[kernels.Kernel, ...] = (
     kernels.Linear(), kernels.Polynomial(gamma=1.0, degree=2), kernels.Polynomial(), kernels.Tanh(gamma=1e-10),
     kernels.Cosine(), kernels.RBF(), kernels.Laplacian(), kernels.Laplacian(norm="l2"), *HISTOGRAMS,
     kernels.RBF() + kernels.Linear(), kernels.Linear() * kernels.RBF(), kernels.normalized(kernels.Polynomial()),
-    kernels.rbf_of(kernels.Linear(), 0.3), kernels.scaled(kernels.Linear(), lambda rows: np.ones(len(rows))),
+    kernels.rbf_of(kernels.Linear(), 0.3),
     kernels.FromFunction(lambda A, B: A @ B.T, positive_semidefinite=True),
 )  # fmt: skip
 ROUTES: dict[str, tuple[Any, dict[str, Any]]] = {

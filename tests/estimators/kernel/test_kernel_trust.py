@@ -47,8 +47,8 @@ TRUSTED: dict[str, tuple[Any, Array]] = {
     "random, float32": ("precomputed", ((NOISE + NOISE.T) / 2).astype(np.float32)),
     "part of a sum": (kernels.Precomputed() + 2.0, DISTANCES),
     "function": (kernels.FromFunction(distance, positive_semidefinite=True), X),
-    "scaled function": (
-        kernels.scaled(kernels.FromFunction(distance, positive_semidefinite=True), lambda rows: np.ones(len(rows))), X,
+    "normalized function": (
+        kernels.normalized(kernels.FromFunction(lambda A, B: distance(A, B) + 1, positive_semidefinite=True)), X,
     ),
 }  # fmt: skip
 
