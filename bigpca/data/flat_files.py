@@ -42,9 +42,7 @@ from bigpca.storage.files import (
     open_regular,
     read_npy_header,
 )
-from bigpca.storage.forms import KEY_COLUMN, VALUES
 
-PIECES_BYTES = 64 * 2**20  # of an object, got at the same time: as many as all requests may have in flight
 MAX_HEADER_BYTES = 100 * 2**20  # safetensors' own limit
 _SAFETENSORS = {"F64": "<f8", "F32": "<f4", "F16": "<f2", "BOOL": "?", "U8": "u1", "I8": "i1"} | {
     f"{kind}{8 * size}": f"<{kind.lower()}{size}" for kind in "IU" for size in (2, 4, 8)
@@ -68,18 +66,15 @@ class FlatFile(StoredRows):
     ----------
     offset : int, bytes
     order : {"C", "F"}
-    lead : int, bytes
-        What stands before the values of each row, such as its key; 0 for plain arrays.
     """
 
     offset: int
     order: str = "C"
-    lead: int = 0
     format: str = field(default="npy", kw_only=True)
 
     @property
     def _nbytes(self) -> int:
-        return math.prod(self.array_shape) * self.bits.itemsize + (self.lead and self.lead * self.array_shape[0])
+        return math.prod(self.array_shape) * self.bits.itemsize
 
     def check_size(self, size: int | None = None) -> None:
         """Check that the file, or an object of that size, is as large as its header states."""
@@ -95,10 +90,14 @@ class FlatFile(StoredRows):
         return self.numbers(self._read_bits(start, stop, columns))
 
     def _read_bits(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        if self.remote or self.lead:
-            return np.ascontiguousarray(self._records(start, stop)[VALUES][:, slice(*columns)])
-        self.check_size()
         width, stored = row_width(self.array_shape), self.bits
+        if self.remote:
+            from bigpca.storage.requests import read_range  # imports clients of object stores
+
+            first, last = (self.offset + row * width * stored.itemsize for row in (start, stop))
+            rows = read_range(self.path, first, last).view(stored).reshape(stop - start, width)
+            return np.ascontiguousarray(rows[:, slice(*columns)])
+        self.check_size()
         if self.order == "C" and columns == (0, width):
             block = np.empty((stop - start, width), stored)
             with open_regular(self.path, buffering=0) as file:
@@ -139,33 +138,6 @@ class FlatFile(StoredRows):
         return kind_of(self.path) != "disk"
 
     @property
-    def _record(self) -> np.dtype[Any]:
-        return np.dtype([("", f"V{self.lead}"), (VALUES, self.bits, (row_width(self.array_shape),))])
-
-    def _records(self, start: int, stop: int) -> NDArray[Any]:
-        """Read rows whole, as they are stored."""
-        record = self._record
-        first, last = (self.offset + row * record.itemsize for row in (start, stop))
-        if self.remote:
-            from bigpca.storage.requests import read_range  # imports clients of object stores
-
-            return read_range(self.path, first, last).view(record)
-        self.check_size()
-        records = np.empty(stop - start, record)
-        with open_regular(self.path, buffering=0) as file:
-            file.seek(first)
-            _fill(file, records, self.path)
-        return records
-
-    def texts(self) -> NDArray[np.str_] | None:
-        """Read the keys before the values of the rows, 64 MiB at a time; None where there are none."""
-        if not self.lead:
-            return None
-        n, step = self.array_shape[0], max(1, PIECES_BYTES // self._record.itemsize)
-        parts = [self._records(start, min(start + step, n))["f0"] for start in range(0, n, step)]
-        return np.concatenate([np.zeros(0, f"V{self.lead}"), *parts]).view(f"<U{self.lead // 4}")
-
-    @property
     def requests(self) -> tuple[int, int]:
         """Of an object, those for its parts."""
         if not self.remote:
@@ -177,8 +149,7 @@ class FlatFile(StoredRows):
 
     def details(self) -> dict[str, Any]:
         """Return offset, byte order and layout."""
-        found = {"offset": self.offset, "stored": self.stored, "order": self.order}
-        return found | ({"lead": self.lead} if self.lead else {})
+        return {"offset": self.offset, "stored": self.stored, "order": self.order}
 
 
 def _fill(file: BinaryIO, block: NDArray[Any], path: str) -> None:
@@ -205,7 +176,7 @@ def raw_file(
 
 
 def npy_file(path: str, member: str | None = None) -> FlatFile:
-    """Describe a .npy file from its header: an array, or scores with keys; objects are rejected, never unpickled."""
+    """Describe a .npy file from its header: an array; objects are rejected, never unpickled."""
     check_whole(path, member)
     with open_regular(path) as file:
         return _npy_described(file, path)
@@ -213,12 +184,9 @@ def npy_file(path: str, member: str | None = None) -> FlatFile:
 
 def _npy_described(file: Any, path: str, size: int | None = None) -> FlatFile:
     """Describe a .npy file, or an object of that size, from its first bytes."""
-    (shape, order, dtype), lead = npy_header(file, path), 0
-    if dtype.names is not None:
-        shape, lead, dtype = (*shape, *dtype[VALUES].shape), dtype[KEY_COLUMN].itemsize, dtype[VALUES].base
-        check_dtype(dtype)
+    shape, order, dtype = npy_header(file, path)
     stored = BFLOAT16 if dtype == BFLOAT16_NPY else dtype.str
-    flat = FlatFile(shape, stored, file.tell(), order, lead, path=path)
+    flat = FlatFile(shape, stored, file.tell(), order, path=path)
     flat.check_size(size)
     return flat
 
@@ -251,8 +219,6 @@ def npy_header(file: Any, label: str) -> tuple[tuple[int, ...], str, np.dtype[An
     try:
         with decoding(f"{label} is not a complete .npy file", "Write it again with np.save."):
             shape, fortran, dtype = read_npy_header(file)
-        if len(shape) == 1 and dtype.names == (KEY_COLUMN, VALUES) and dtype[KEY_COLUMN].str.startswith("<U"):
-            return shape, "C", dtype
         check_dtype(np.float32 if dtype == BFLOAT16_NPY else dtype)
     except TypeError as error:
         raise TypeError(f"{label}: {error}") from None
@@ -445,11 +411,6 @@ class Shards(StoredRows):
             now = {stamp[0]: stamp for stamp in objects_at(self.path, (".npy",))}
             return [now.get(file.path, (file.path, -1, None)) for file, _, _ in self._parts(start, stop)]
         return [file_stamp(file.path) for file, _, _ in self._parts(start, stop)]
-
-    def texts(self) -> NDArray[np.str_] | None:
-        """Get the keys of the rows of objects; None where one has none."""
-        found = [keys for file in self._listing().files if (keys := file.texts()) is not None]
-        return np.concatenate(found) if len(found) == len(self._listing().files) else None
 
     def details(self) -> dict[str, Any]:
         """Return the digest of names, sizes and row counts."""

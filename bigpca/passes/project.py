@@ -50,8 +50,8 @@ from bigpca.passes.reading.readers import MAPS
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, pass_over, unchanged
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
-from bigpca.storage.files import content_digest, digest, is_objects, is_within, public
-from bigpca.storage.forms import STORE, Form
+from bigpca.storage.files import content_digest, digest, is_objects, is_within, name_of, public
+from bigpca.storage.forms import STORE, Form, NpyForm
 
 log = logging.getLogger("bigpca")
 # Writing is a pass with one output chunk per group and an empty state. The output is invisible until it is complete,
@@ -302,7 +302,10 @@ def project_to(
     if not rows.order.in_order:
         reject_batches(rows.X, "the output")
     _reject_own_source(rows, f, out, form)
-    keys = keys_of(rows, made.keys)
+    keyed = not isinstance(form, NpyForm)
+    if made.keys is not None and not keyed:
+        raise ValueError(f"keys were given, but {name_of(out)} has no room for them. Write .zarr or .parquet.")
+    keys = keys_of(rows, made.keys) if keyed else None
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
     # Batches are iterated again in any case, and may be shuffled: an unfinished output of theirs is not continued.

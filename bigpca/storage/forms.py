@@ -21,7 +21,6 @@ from bigpca.storage.grammar import KEYS, PROVENANCE, Kind
 KEY_COLUMN = "key"  # the same in a table
 KEYS_PER_CHUNK = 2**16  # of the Zarr array that holds them
 MAX_PROVENANCE_BYTES = 2**20  # of its JSON, in a store or a table
-VALUES = "scores"  # the field of a .npy table that holds the k columns
 TABLE_MARK = b"bigpca"  # the provenance, in the metadata of a Parquet table
 STORES = (".zarr",)
 # What a reader expects of these is not written; any other suffix is part of a name, as in pca_k0.5.
@@ -128,23 +127,15 @@ class TableForm(Form, ABC):
 
 @dataclass(frozen=True)
 class NpyForm(TableForm):
-    """A ``.npy`` file of shape (n, k); with row keys of shape (n,) with the fields ``key`` and ``scores``, (k,)."""
+    """A ``.npy`` file of shape (n, k), which has no room for keys and provenance."""
 
     def write(self, path: Path, writer: ChunkWriter, annotations: Annotations) -> None:
         """Write header and rows."""
-        dtype: np.dtype[Any] = np.dtype(writer.dtype)
-        shape: tuple[int, ...] = writer.shape
-        if annotations.keys is not None:
-            dtype = np.dtype([(KEY_COLUMN, annotations.keys.dtype.newbyteorder("<")), (VALUES, dtype, shape[1:])])
-            shape = shape[:1]
-        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False, "shape": shape}
+        descr = np.lib.format.dtype_to_descr(np.dtype(writer.dtype))
+        header = {"descr": descr, "fortran_order": False, "shape": writer.shape}
         with open(path, "xb") as file:
             np.lib.format.write_array_header_1_0(file, header)
-            for start, rows in writer.chunks():
-                if annotations.keys is not None:
-                    records = np.empty(len(rows), dtype)
-                    records[KEY_COLUMN], records[VALUES] = annotations.keys[start : start + len(rows)], rows
-                    rows = records
+            for _, rows in writer.chunks():
                 file.write(np.ascontiguousarray(rows).data)
 
 

@@ -60,7 +60,7 @@ def kept(folder: Path, rows: Any) -> Path:
     """Rows whose keys are kept by the output of a model and by a copy."""
     opened = bp.open(rows)
     model = bp.PCA(2).fit(opened)
-    assert bp.data.stored_keys(model.transform(opened, out=folder / "out.npy")).tolist() == NAMES.tolist()
+    assert bp.data.stored_keys(model.transform(opened, out=folder / "out.parquet")).tolist() == NAMES.tolist()
     bp.ingest(rows, folder / "kept.zarr")
     return folder / "kept.zarr"
 

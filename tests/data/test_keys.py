@@ -150,8 +150,12 @@ def test_keys_come_back_from_every_output_and_follow_a_store_that_has_them(tmp_p
     model = bp.PCA(1).fit(rows)
     for name in ("scores.zarr", "scores.npy", "scores.parquet"):
         model.transform(rows, out=tmp_path / name)
+    assert np.load(tmp_path / "scores.npy").shape == (5, 1)
+    assert stored_keys(tmp_path / "scores.npy") is None
+    with pytest.raises(ValueError, match=r"keys were given, but .*y\.npy has no room for them\. Write \.zarr or"):
+        model.transform(X, out=tmp_path / "y.npy", keys=NAMES)
     model.transform(X, out=tmp_path / "scores.zarr", keys=np.arange(5), overwrite=True)
-    expected = {"rows.zarr": NAMES, "scores.zarr": list("01234"), "scores.npy": NAMES, "scores.parquet": NAMES}
+    expected = {"rows.zarr": NAMES, "scores.zarr": list("01234"), "scores.parquet": NAMES}
     for name, keys in expected.items():
         assert np.array_equal(np.array(stored_keys(tmp_path / name)), keys), name
     assert zarr.open_array(tmp_path / "rows.zarr" / "keys", mode="r")[...].tolist() == NAMES, "by Zarr alone"

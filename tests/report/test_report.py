@@ -392,8 +392,8 @@ def test_every_table_of_labels_is_joined_to_every_kind_of_keys(
     keys: Any = ["x", "y", "z"]
     given: dict[str, Any] = {"scores": X[:3, :1]}
     if keyed == "stored":
-        bp.PCA(1).fit(X).transform(X[:3], out=tmp_path / "scores.npy", keys=keys)
-        given = {"scores": tmp_path / "scores.npy"}
+        bp.PCA(1).fit(X).transform(X[:3], out=tmp_path / "scores.zarr", keys=keys)
+        given = {"scores": tmp_path / "scores.zarr"}
     else:
         given["keys"] = keys
     found = companions(save(tmp_path), n=3, **given)
@@ -425,7 +425,7 @@ KEYED: dict[str, tuple[str, list[str | None] | str]] = {  # beside scores of the
 def test_a_file_of_labels_is_joined_to_stored_scores_by_key_in_reports_and_figures(
     content: str, expected: list[str | None] | str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model, table, stored = bp.PCA(1).fit(X[:3]), tmp_path / "keyed.csv", tmp_path / "scores.npy"
+    model, table, stored = bp.PCA(1).fit(X[:3]), tmp_path / "keyed.csv", tmp_path / "scores.zarr"
     model.transform(X[:3], out=stored, keys=["x", "y", "z"])
     table.write_text(content)
     if isinstance(expected, str):

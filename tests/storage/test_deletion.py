@@ -159,7 +159,6 @@ def command(*given: str) -> None:
 
 FILES: dict[str, Callable[[Any, Path], Any]] = {  # by name, calls that write one file
     "scores.npy": lambda out, p: MODEL.transform(X, out=out, overwrite=True),
-    "keyed.npy": lambda out, p: MODEL.transform(X, out=out, overwrite=True, keys=[str(i) for i in range(len(X))]),
     "scores.parquet": lambda out, p: MODEL.transform(X, out=out, overwrite=True),
     "upper.NPY": lambda out, p: MODEL.transform(X, out=out, overwrite=True),
     "rows.npy": lambda out, p: MODEL.inverse_transform(MODEL.transform(X), out=out, overwrite=True),

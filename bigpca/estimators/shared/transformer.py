@@ -440,8 +440,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         out : path, default None
             Write to a new Zarr array in one read, and return the Dask array over it. The array is invisible until it is
             complete, and a killed run resumes (a run over batches starts again). ``"scores.npy"`` is a file of shape
-            (n, k) or, with keys, of records with the fields ``key`` and ``scores``; ``"scores.parquet"`` is a table
-            with a column ``key`` and the columns of :meth:`get_feature_names_out`.
+            (n, k), without keys; ``"scores.parquet"`` is a table with the columns of :meth:`get_feature_names_out`,
+            and a column ``key`` if rows have keys.
         overwrite : bool, default False
             Replace an existing ``out`` once the new one is complete.
         progress : True for a bar, or a callable that receives events, default None

@@ -28,8 +28,7 @@ def rows(tmp_path: Path) -> Any:
     return bp.ingest(X, tmp_path / "rows.zarr", chunk_rows=50)
 
 
-@pytest.mark.parametrize("keys", [None, KEYS])
-@pytest.mark.parametrize("name", ["scores.npy", "scores.parquet"])
+@pytest.mark.parametrize(("name", "keys"), [("scores.npy", None), ("scores.parquet", None), ("scores.parquet", KEYS)])
 def test_a_table_holds_the_scores_with_their_names_and_keys(name: str, keys: Any, rows: Any, tmp_path: Path) -> None:
     path, expected = tmp_path / name, MODEL.transform(X)
     found = MODEL.transform(rows, out=path, keys=keys)
@@ -41,8 +40,7 @@ def test_a_table_holds_the_scores_with_their_names_and_keys(name: str, keys: Any
         assert pq.read_metadata(path).num_row_groups == 10, "one chunk in memory at a time"
         scores, named = table[list(MODEL.get_feature_names_out())].to_numpy(), table.get("key")
     else:
-        table = np.load(path)
-        scores, named = (table["scores"], table["key"]) if keys else (table, None)
+        scores, named = np.load(path), None
     assert scores.dtype == expected.dtype
     assert np.array_equal(scores, expected)
     assert (named is None) == (keys is None)
