@@ -93,7 +93,6 @@ READS: dict[str, Callable[[], Any]] = {
     "partial_fit": lambda: bp.PCA(2).partial_fit(BAD),
     "transform": lambda: bp.load("model.zarr").transform("bad.zarr", out="scores.zarr"),
     "ingest": lambda: bp.ingest("damaged.zarr", "copy.zarr"),
-    "dependence": lambda: bp.quality.hsic("bad.zarr", [0, 1] * 15),
 }
 
 

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING
 from bigpca.names import lazily
 
 if TYPE_CHECKING:
-    from bigpca.estimators.supervised.kernel_supervised import hsic as hsic
     from bigpca.quality.influence import drift as drift
     from bigpca.quality.influence import extremes as extremes
     from bigpca.quality.influence import standard_errors as standard_errors
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
     from bigpca.quality.windows import plan_local_pca as plan_local_pca
 
 HOMES = {
-    "bigpca.estimators.supervised.kernel_supervised": "hsic",
     "bigpca.quality.influence": "drift extremes standard_errors",
     "bigpca.quality.metrics": "compare frechet_distance principal_angles reconstruction_error similarity",
     "bigpca.quality.pairs": "cka procrustes",

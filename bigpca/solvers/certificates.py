@@ -176,10 +176,6 @@ def probe_norm_bound(A_omega: Matrix, A_hat_omega: Matrix, failure: float = 1e-3
     >>> round(probe_norm_bound(2 * omega, omega), 2)  # A - A_hat = I: |I|_2 = 1
     10.97
     """
-    if A_omega.shape != A_hat_omega.shape or A_omega.ndim != 2:
-        raise ValueError(f"A Omega has shape {A_omega.shape} and A_hat Omega {A_hat_omega.shape}: both must be (N, r).")
-    if not 0 < failure < 1:
-        raise ValueError(f"failure = {failure}, but it is a probability: give a number in (0, 1) such as 1e-3.")
     return float(np.linalg.norm(A_omega - A_hat_omega, 2)) / float(np.sqrt(probe_quantile(A_omega.shape[1], failure)))
 
 

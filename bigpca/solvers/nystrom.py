@@ -182,13 +182,6 @@ def nystrom(
 
 def _check(W: Matrix, Y: Matrix, k: int) -> int:
     """Check the input and return the binary exponent of Y's largest entry."""
-    if W.ndim != 2 or W.shape != Y.shape:
-        raise ValueError(f"W has shape {W.shape} and Y {Y.shape}, but Y = A W needs both to be (N, q).")
-    if not 1 <= k <= min(W.shape):
-        raise ValueError(
-            f"{k} eigenvectors were requested, but a product of shape {Y.shape} gives 1 to {min(W.shape)}. "
-            "Use a wider W, or fewer."
-        )
     largest = max(float(np.max(Y)), -float(np.min(Y)))
     if not np.isfinite(largest):
         raise ValueError(f"the product Y holds {largest}, so it has no eigenvalues. Check the data.")

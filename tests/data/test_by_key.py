@@ -273,7 +273,6 @@ def test_labels_meet_rows_by_the_same_rules_at_every_door(form: str, given: str,
     doors: dict[str, Callable[[Any], Any]] = {
         "fit": lambda y: bp.SupervisedPCA(1).fit(X, y).components_,
         "weights": lambda y: bp.PCA(1).fit(X, sample_weight=y).mean_,
-        "dependence": lambda y: bp.quality.hsic(X, y),
         "plot": lambda y: kinds_of(y, n, np.arange(n), X).codes,
         "report": lambda y: companions(y, scores=X, n=n).labels.astype(int),
     }

@@ -244,7 +244,6 @@ LABELS: dict[str, tuple[Argument, Array]] = {
         f"classes.{method}": (Argument("y", of_labels(discriminant, method, CLASSES)), CLASSES)
         for method in ("fit", "partial", "score")
     },
-    "hsic": (Argument("y", lambda y: numbers(quality.hsic(X, y, missing_labels="drop"))), Y),
     "ScoredPCA": (
         Argument("y", lambda y: numbers(bp.ScoredPCA(1, missing_labels="drop").fit(X, y).transform(X))), Y,
     ),

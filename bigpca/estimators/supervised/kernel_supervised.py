@@ -1,8 +1,7 @@
 """Kernel supervised PCA and kernel Roweis discriminant analysis, on Nyström features that may be exact.
 
 First their fits: on the features of landmarks, which are exact if all rows are landmarks, and kernel supervised PCA by
-its dual, one sweep over pairs of rows, exact for any number of them. Then the estimators, and the criterion that
-supervised PCA maximises, as a number: the dependence of rows on their labels, :func:`hsic`.
+its dual, one sweep over pairs of rows, exact for any number of them. Then the estimators.
 """
 
 from __future__ import annotations
@@ -15,8 +14,6 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bigpca.arrays import Input, Matrix, norm_of
-from bigpca.engine.events import ProgressArgument
 from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.estimators.kernel import maps
@@ -41,26 +38,22 @@ from bigpca.estimators.kernel.spectrum import (
     warn_alike,
     with_regression,
 )
-from bigpca.estimators.shared.fit import running
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import opened_alone, rows_of_fit
+from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import of_all, with_parameters
 from bigpca.estimators.supervised.discriminants import RoweisPoint
-from bigpca.estimators.supervised.fits import LabelsFit
 from bigpca.estimators.supervised.model import LABELS
 from bigpca.estimators.supervised.problems import Labelled, Problem, cut_axes, read_labels
 from bigpca.estimators.supervised.statistics import (
     KeptStatistics,
     LabelRead,
-    LabelStatistics,
     Supervision,
     fold_labels,
     label_statistics,
 )
-from bigpca.estimators.supervised.supervised_pca import OfLabelKernel, SupervisedPCA
-from bigpca.kernels.base import Kernel
-from bigpca.operators.kernel import KernelOperator, products
+from bigpca.estimators.supervised.supervised_pca import OfLabelKernel
+from bigpca.operators.kernel import products
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.fold import Declared, Read
@@ -111,30 +104,6 @@ class FeatureRead:
         return with_landmarks(replace(found, n_omitted_=omitted, state=self.kept, weight_sums=sums), features)
 
 
-def labelled_features(rows: Rows, kernel: Kernel, labelled: Labelled, m: int, *, whole: bool) -> LabelRead:
-    """Declare one read of X that maps rows to the features of m landmarks, and accumulates labelled statistics."""
-    read = Read.of(
-        rows.mapped(planned_map((kernel,), m, rows.n_columns).step),
-        "labelled-features",
-        labelled.templates(m, whole=whole),
-        label_statistics,
-        dtype=features_dtype(rows, kernel, m),
-        refinable=True,
-    )
-    return read.costing(evaluations=float(rows.n_rows) * m)
-
-
-def read_features(
-    run: Run, read: LabelRead, rows: Rows, features: LandmarkFeatures, labelled: Labelled, *, whole: bool
-) -> FeatureRead:
-    """Return the labelled statistics of the features of all rows: the read of :func:`labelled_features`."""
-    inner = labelled.templates(features.transform.shape[1], whole=whole)
-    exact = replace(read, rows=rows.mapped(landmark_map((features,)).step), states=inner)
-    statistics = fold_labels(run, exact.costing(dtype=pass_dtype(rows, (features,))))  # one pass over X
-    run.add_evaluations(statistics.count * len(features.landmarks))
-    return FeatureRead(features, labelled.kept(statistics), run.evaluations)
-
-
 @dataclass(frozen=True)
 class FeatureLabelFit(LandmarksFit):
     """A supervised fit on the features of landmarks.
@@ -163,8 +132,16 @@ class FeatureLabelFit(LandmarksFit):
     @cached_property
     def features(self) -> LabelRead:
         """The read of the features."""
-        kernel, m = self.settings.kernel, self.choice.count
-        return labelled_features(self.rows, kernel, self.labelled, m, whole=self.whole)
+        rows, kernel, m = self.rows, self.settings.kernel, self.choice.count
+        read = Read.of(
+            rows.mapped(planned_map((kernel,), m, rows.n_columns).step),
+            "labelled-features",
+            self.labelled.templates(m, whole=self.whole),
+            label_statistics,
+            dtype=features_dtype(rows, kernel, m),
+            refinable=True,
+        )
+        return read.costing(evaluations=float(rows.n_rows) * m)
 
     def passes(self) -> tuple[Declared, ...]:
         return (*self.choosing_passes(), self.features, *(self.regression if self.like is None else ()))
@@ -183,8 +160,12 @@ class FeatureLabelFit(LandmarksFit):
 
     def statistics(self, run: Run) -> FeatureRead:
         """Choose landmarks, if there are none, and read X once more."""
-        features = self.features_of_fit(run)
-        return read_features(run, self.features, self.rows, features, self.labelled, whole=self.whole)
+        features, rows = self.features_of_fit(run), self.rows
+        inner = self.labelled.templates(features.transform.shape[1], whole=self.whole)
+        exact = replace(self.features, rows=rows.mapped(landmark_map((features,)).step), states=inner)
+        statistics = fold_labels(run, exact.costing(dtype=pass_dtype(rows, (features,))))  # one pass over X
+        run.add_evaluations(statistics.count * len(features.landmarks))
+        return FeatureRead(features, self.labelled.kept(statistics), run.evaluations)
 
     def read(self, run: Run) -> KernelSpectrum:
         """Return the statistics of rows that are added."""
@@ -203,12 +184,6 @@ class FeatureLabelFit(LandmarksFit):
         if rounding >= trace:
             warn_alike(np.array([trace]), rounding, "trace")
         return read.fit(axes)
-
-
-def solve_labels(grown: KernelSpectrum, problem: Problem) -> KernelSpectrum:
-    """Return the fit to all rows, from their statistics."""
-    read = FeatureRead(landmark_features(grown), kept_labels(grown), grown.kernel_evaluations_)
-    return read.fit(problem.solve(read.statistics))
 
 
 def kept_labels(found: KernelSpectrum) -> KeptStatistics:
@@ -251,16 +226,11 @@ class DualFit(PairsFit):
         rank = self.labelled.rank
         return self.cost_of(min(rank, counted(self.settings.n_components) or rank))
 
-    def multiply(self, run: Run) -> tuple[KernelOperator, Matrix, Matrix]:
-        """Return the operator, the centred label features (n, m), and its product with them: one sweep."""
-        operator = self.operator(run, self.settings.seed)
-        delta = self.labelled.delta()
-        delta -= delta.mean(axis=0)
-        return operator, delta, operator.begin(delta).AB
-
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings = self.rows, self.settings
-        operator, delta, Y = self.multiply(run)
+        operator, delta = self.operator(run, settings.seed), self.labelled.delta()
+        delta -= delta.mean(axis=0)
+        Y = operator.begin(delta).AB  # one sweep
         G = delta.T @ Y
         check_total(float(np.abs(np.diagonal(G)).sum()), "Delta'H K H Delta")
         values, vectors = np.linalg.eigh((G + G.T) / 2)
@@ -328,9 +298,10 @@ class LabelledFeatures(KernelModel):
         return FeatureLabelFit(rows, settings, choice, labelled, problem)
 
     def _solve(self, kept: KernelSpectrum) -> KernelSpectrum:
+        read = FeatureRead(landmark_features(kept), kept_labels(kept), kept.kernel_evaluations_)
         problem = self._problem()
-        problem.check(kept_labels(kept).statistics.moments.n_features)
-        return with_regression(solve_labels(kept, problem), self._settings(self.n_features_in_))
+        problem.check(read.statistics.moments.n_features)
+        return with_regression(read.fit(problem.solve(read.statistics)), self._settings(self.n_features_in_))
 
     def _warn(self, found: KernelSpectrum, n_classes: int = 1) -> None:
         known = found.classes_ is not None and self._problem().needs_classes
@@ -369,6 +340,9 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
     ----------
     landmarks_, landmark_indices_, landmark_transform_
         Of the solver "landmarks", as of :class:`bigpca.NystromKernelPCA`.
+    eigenvalues_ : ndarray of shape (k,)
+        Of all axes, their sum over ``(n - 1)^2`` is the Hilbert-Schmidt independence criterion of rows and labels,
+        ``tr(K H K_y H) / (n - 1)^2`` (SPCA paper, eq. 29); of landmarks, no more than it.
     classes_, n_unlabelled_, missed_label_trace_, rank_
         As of :class:`bigpca.estimators.supervised.model.SupervisedModel`; see
         :class:`bigpca.estimators.kernel.model.KernelModel` for the others.
@@ -406,15 +380,15 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
     def _fit(self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None) -> FeatureLabelFit | DualFit:
         return self._by_pairs(rows, y) if self.solver == "pairs" else super()._fit(rows, y, like)
 
-    def _by_pairs(self, rows: Rows, y: Unchecked, other: str = 'use solver="landmarks"') -> DualFit:
-        """Plan the sweep over pairs; errors name the ``other`` way."""
+    def _by_pairs(self, rows: Rows, y: Unchecked) -> DualFit:
+        """Plan the sweep over pairs."""
         problem, rows = self._problem(), rows_of_fit(self, rows, weighted=False)
         problem.check(rows.n_rows)
         rows, labelled = read_labels(self, rows, y, problem)
         if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
             raise ValueError(
                 "all pairs of rows are compared and must be known in advance: a sweep over pairs cannot omit rows with "
-                f"missing values or missing labels. Remove such rows first, or {other}."
+                'missing values or missing labels. Remove such rows first, or use solver="landmarks".'
             )
         settings = self._settings(rows.n_columns, rows.seed)
         self._check_regression(rows.n_rows)
@@ -468,98 +442,3 @@ class KernelRoweisDiscriminantAnalysis(RoweisPoint, LabelledFeatures):
     @property
     def _why_fixed(self) -> str:
         return ""
-
-
-def hsic(
-    X: Input,
-    y: Input,
-    *,
-    kernel: KernelLike = "linear",
-    gamma: float | None = None,
-    label_kernel: str = "linear",
-    label_gamma: float | None = None,
-    n_landmarks: int | None = None,
-    missing_labels: str = "raise",
-    progress: ProgressArgument = None,
-) -> float:
-    """Return ``tr(K H K_y H) / (n - 1)^2``, which is 0 for rows that do not depend on their labels.
-
-    See Gretton et al. 2005; SPCA paper, eq. 29.
-
-    Parameters
-    ----------
-    X, y
-        Rows, and their labels as for :class:`bigpca.SupervisedPCA`; classes have the delta kernel.
-    kernel, gamma
-        Kernel of the rows, as in :class:`bigpca.KernelPCA`; defaults "linear" and None.
-    label_kernel, label_gamma
-        Kernel of real labels. The RBF kernel of more than 256 distinct labels is approximated by that many landmarks,
-        as in :class:`bigpca.SupervisedPCA`: the result is never above the exact value, and a warning is issued if
-        they miss 1e-3 of the kernel's trace. Defaults "linear" and None.
-    n_landmarks : int or None, default None
-        Estimate from the Nyström features of this many landmarks, never above the exact value. None computes the exact
-        value: in one read for the linear kernel, otherwise in one sweep of ``n^2 / 2`` kernel evaluations.
-    missing_labels : {"raise", "drop"}, default "raise"
-        What to do about rows without a label.
-    progress : True, "auto", a callable that receives events, or None, default None
-        True shows a bar; "auto" shows one after two seconds.
-
-    Returns
-    -------
-    float
-        At least 0, in the units of the two kernels.
-
-    Examples
-    --------
-    >>> X = [[0.0], [0], [1], [1]]
-    >>> round(hsic(X, [0, 0, 1, 1]), 9), hsic(X, [0, 1, 0, 1])
-    (0.222222222, 0.0)
-    """
-    if isinstance(kernel, str) and kernel == "linear" and n_landmarks is None:
-        plain = SupervisedPCA(label_kernel=label_kernel, label_gamma=label_gamma, missing_labels=missing_labels)
-        rows = opened_alone(plain, X, y)
-        linear = plain._fit(rows, rows.y)
-        if not isinstance(linear, LabelsFit):
-            raise TypeError(f"{type(linear).__name__} reads no statistics of labels in one pass")
-        with running(linear, progress=progress) as run:
-            return _criterion(linear.read(run).statistics)
-    # tr(K H K_y H) is |Psi|_F^2 with the features of rows and labels, and the sum over Delta * (K Delta) without.
-    model = KernelSupervisedPCA(
-        kernel=kernel,
-        gamma=gamma,
-        label_kernel=label_kernel,
-        label_gamma=label_gamma,
-        n_landmarks=n_landmarks,
-        missing_labels=missing_labels,
-    )
-    rows = opened_alone(model, X, y)
-    other = "estimate HSIC from landmarks, by n_landmarks"
-    fit = model._fit(rows, rows.y) if n_landmarks is not None else model._by_pairs(rows, rows.y, other)
-    with running(fit, progress=progress) as run:
-        if isinstance(fit, FeatureLabelFit):
-            return _criterion(fit.statistics(run).statistics)
-        _, delta, product = fit.multiply(run)
-        lengths = [float(norm_of(one)) or 1.0 for one in (delta, product)]
-        with np.errstate(invalid="ignore"):  # where products overflow
-            found = np.maximum(0.0, ((delta / lengths[0]) * (product / lengths[1])).sum())
-        return _held(float(np.sqrt(found) * np.sqrt(lengths).prod()) / (fit.rows.n_rows - 1))
-
-
-def _criterion(statistics: LabelStatistics) -> float:
-    return _held(float(norm_of(statistics.psi)) / max(1, statistics.count - 1))
-
-
-def _held(root: float) -> float:
-    """Return the square of the root of HSIC.
-
-    Raises
-    ------
-    ValueError
-        Where float64 does not hold it.
-    """
-    if root and not 1e-150 < root < 1e150:
-        raise ValueError(
-            f"HSIC is {root:.3g} squared, which float64 does not hold; 1e-150 to 1e150 squared were expected. Divide "
-            "the rows or the labels by a constant first: HSIC is in the units of their kernels."
-        )
-    return float(root**2)

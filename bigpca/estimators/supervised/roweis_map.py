@@ -39,7 +39,6 @@ from bigpca.solvers.roweis import Axes
 
 RoweisModel: TypeAlias = RoweisDiscriminantAnalysis | KernelRoweisDiscriminantAnalysis
 CRITERIA = ("nearest-mean", "1-nn")
-SPACINGS = ("even", "log")
 
 
 @dataclass(frozen=True)
@@ -135,17 +134,14 @@ def _error(classes: Integers, means: Matrix, scores: Array, truth: Array, criter
     return float(np.mean(truth[nearest.kneighbors(None, return_distance=False)[:, 0]] != truth))
 
 
-def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np.float64]:
+def grid_values(grid: int | Sequence[float]) -> NDArray[np.float64]:
     """Return the values of r1 or r2: the given ones, or the given number of them from 0 to 1.
-
-    Logarithmic ones are 0 and ``n^-2 ... 1``: the range in which the terms of R1 and R2 outweigh each other.
 
     Raises
     ------
     TypeError, ValueError
-        For values outside [0, 1], fewer than one of them or than two to choose, and an unknown spacing.
+        For values outside [0, 1], and fewer than one of them or than two to choose.
     """
-    check_choice("spacing", spacing, SPACINGS)
     if isinstance(grid, Sequence | np.ndarray):
         if not len(grid):
             raise ValueError("grid has no values. Give numbers from 0 to 1, or how many of them.")
@@ -156,10 +152,7 @@ def grid_values(grid: int | Sequence[float], spacing: str, n: int) -> NDArray[np
         raise ValueError(
             f"grid = {grid} values; an integer of at least 2 was expected. Give 11, or the values themselves."
         )
-    if spacing == "even":
-        return np.linspace(0.0, 1.0, int(grid))
-    most = 2 * float(np.log10(max(n, 2)))
-    return np.concatenate([[0.0], np.logspace(0.0, -most, int(grid) - 1)[::-1]])
+    return np.linspace(0.0, 1.0, int(grid))
 
 
 def roweis_map(
@@ -167,7 +160,6 @@ def roweis_map(
     y: Input,
     grid: int | Sequence[float] = 11,
     *,
-    spacing: str = "even",
     model: RoweisModel | None = None,
     progress: ProgressArgument = None,
 ) -> RoweisMap:
@@ -181,10 +173,9 @@ def roweis_map(
     X, y
         Rows, and their classes.
     grid : int, or sequence of float in [0, 1], default 11
-        Values of r1 and of r2.
-    spacing : {"even", "log"}, default "even"
-        Spacing of a number of values. For large n, an even grid of the printed formula shows only its corners: use
-        "log", or a model with ``normalize=True``.
+        Values of r1 and of r2; a number of them is evenly spaced. For large n, an even grid of the printed formula
+        shows only its corners: give ``[0, *np.logspace(-2 * np.log10(n), 0, 10)]``, or a model with
+        ``normalize=True``.
     model : RoweisDiscriminantAnalysis or KernelRoweisDiscriminantAnalysis
         Its parameters are used for all models; r1 and r2 are replaced. By default of two components.
     progress : default None
@@ -212,8 +203,9 @@ def roweis_map(
     problem = template._problem().at(0.5, 0.5)  # the whole scatter determines all points
     rows = replace(opened_alone(template, X, y), seed=fit_seed(template))
     fit = template._planned(rows, rows.y, problem)
-    grid_values(grid, spacing, fit.rows.n_rows)  # rejected before the read, as is a scatter that must be singular
-    if not problem.featured and 1.0 in grid_values(grid, spacing, 2):
+    values = grid_values(grid)
+    # Rejected before the read, as are values outside [0, 1]: a scatter that must be singular.
+    if not problem.featured and 1.0 in values:
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
     reads = fit.statistics if isinstance(fit, FeatureLabelFit) else fit.read
     call = f"bigpca.roweis_map(X, y, model={called(template)})"
@@ -223,7 +215,6 @@ def roweis_map(
     check_classes(statistics, 1.0, 1.0)
     flops = 20.0 * statistics.moments.n_features**3  # as of one fit, so that the models have its bits
     with solving_with(setting(template, "solve_threads")), blas_threads(problem.threads, flops):
-        values = grid_values(grid, spacing, statistics.count)
         # One rotation into the eigenvectors of S_W serves all points; each then takes its k leading pairs.
         family = problem.at(1.0, 1.0).family(statistics)
         models: list[list[RoweisModel]] = []

@@ -202,7 +202,6 @@ def test_so_many_rows_count_less_as_covariates_are_independent() -> None:
         (lambda: bp.ApproximatePCA(1, nan_policy="mean").fit(X, covariates=Z), ValueError, "'mean' cannot be used"),
         (lambda: bp.KernelPCA(1).fit(X, covariates=np.eye(N)), ValueError, "239 covariates determine all columns"),
         (lambda: bp.ApproximatePCA(1).fit(bp.from_batches([X]), covariates=Z), TypeError, "are read side by side"),
-        (lambda: bp.quality.hsic(bp.open(X, covariates=Z), CODES), TypeError, "which this call does not use"),
         (lambda: bp.roweis_map(bp.open(X, covariates=Z), CODES, 3), TypeError, "which this call does not use"),
     ],
 )  # fmt: skip

@@ -126,6 +126,8 @@ def test_direct_and_dual_forms_are_one(name: str, labels: str) -> None:
         scores = (gram(KERNELS[name], NEW) - K.mean(axis=0)) @ H @ delta @ v / np.sqrt(values)
         assert_same_scores(dual.transform(NEW), scores, 1e-9)
         assert kept == (C - 1 if labels == "classes" else 2)
+        criterion = np.trace(K @ H @ delta @ delta.T @ H)  # of Hilbert and Schmidt, times (n - 1)^2
+        assert dual.eigenvalues_.sum() == pytest.approx(criterion, rel=1e-9)
 
 
 def test_there_may_be_more_axes_than_columns_or_a_share_of_them() -> None:
