@@ -126,7 +126,7 @@ class SideBySide(Origin):
         """Return a reader of rows ``start:stop``, and the futures its task must be given."""
         if not self.direct:
             return super().reader(start, stop, owned=owned, there=there)
-        return SidesReader(tuple(_part(one, start, stop) for one in self.direct), self.dtype, self.label), {}
+        return SidesReader(tuple(_part(one, start, stop) for one in self.direct), self.dtype), {}
 
 
 @dataclass(frozen=True)
@@ -137,21 +137,18 @@ class SidesReader(Reader):
     ----------
     sides : tuple of DirectReader
     dtype : numpy.dtype
-    label : str
-        What the sources are, for messages.
     """
 
     owned: ClassVar[bool] = True
 
     sides: tuple[DirectReader, ...]
     dtype: DType
-    label: str
 
     def read(self, start: int, stop: int) -> Values:
         return np.concatenate([side.read(start, stop) for side in self.sides], axis=1, dtype=self.dtype)
 
     def where(self, start: int, stop: int) -> str:
-        return f"rows {start}:{stop} of {self.label}"
+        return f"rows {start}:{stop} of {' beside '.join(side.source.label for side in self.sides)}"
 
 
 def _part(source: Source, start: int, stop: int) -> DirectReader:

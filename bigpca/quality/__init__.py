@@ -1,6 +1,6 @@
 """The quality of an answer, measured against data or against another answer, in planned reads.
 
-- ``metrics``  How well two answers agree: axes and reconstructions; two fitted models as wholes.
+- ``metrics``  How well two answers agree: axes, reconstructions, and the rows of two fitted models.
 - ``influence``  How much single rows, groups and columns weigh: standard errors from influence functions or groups;
   groups that differ from the others; rows at both ends.
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from bigpca.quality.influence import drift as drift
     from bigpca.quality.influence import extremes as extremes
     from bigpca.quality.influence import standard_errors as standard_errors
-    from bigpca.quality.metrics import compare as compare
     from bigpca.quality.metrics import frechet_distance as frechet_distance
     from bigpca.quality.metrics import principal_angles as principal_angles
     from bigpca.quality.metrics import reconstruction_error as reconstruction_error
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 
 HOMES = {
     "bigpca.quality.influence": "drift extremes standard_errors",
-    "bigpca.quality.metrics": "compare frechet_distance principal_angles reconstruction_error similarity",
+    "bigpca.quality.metrics": "frechet_distance principal_angles reconstruction_error similarity",
     "bigpca.quality.pairs": "cka procrustes",
     "bigpca.quality.windows": "local_pca plan_local_pca",
 }

@@ -1,6 +1,6 @@
-"""How well two answers agree: axes and reconstructions; and two fitted models as wholes.
+"""How well two answers agree: axes, reconstructions, and the rows of two fitted models.
 
-Measures of an approximation against the original, then :func:`compare` and :func:`frechet_distance` of models.
+Measures of an approximation against the original, then :func:`frechet_distance` of models.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.linalg import qr, svdvals
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Input, Matrix, Vector, not_converted
@@ -20,14 +19,12 @@ from bigpca.data.label_files import whole
 from bigpca.data.sources import open as open_array
 from bigpca.engine.driver import solving_with
 from bigpca.engine.events import ProgressArgument
-from bigpca.errors import Shown, an
+from bigpca.errors import an
 from bigpca.estimators.linear.pca import moments_of_both
-from bigpca.estimators.linear.rotated_pca import RotatedPCA
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
-from bigpca.estimators.shared.opening import fitted_preprocessors, read_once, rows_like
+from bigpca.estimators.shared.opening import read_once, rows_like
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
-from bigpca.passes.reading.row_maps import RowPreprocessor, preprocessors
 from bigpca.quality.measurement import SquaredScores
 from bigpca.settings import setting
 from bigpca.solvers.eigh import top_eigenpairs
@@ -251,84 +248,6 @@ def reconstruction_error(
     return ReconstructionError(found.count, residual, residual / total if total > 0 else 0.0)
 
 
-@dataclass(frozen=True, repr=False)
-class Comparison(Shown):
-    """How the axes of two models a and b agree.
-
-    Attributes
-    ----------
-    angles : ndarray of shape (min(k_a, k_b),)
-        Principal angles between their spans, in radians, the largest first.
-    a_in_b, b_in_a : float
-        The share of the variance along the components of one model that is in the span of the other: ``sum_i lambda_i
-        |P v_i|^2 / sum_i lambda_i``; 1 if that span contains all components.
-    """
-
-    angles: Vector
-    a_in_b: float
-    b_in_a: float
-
-    def cells(self) -> list[tuple[str, ...]]:
-        """Return the angles in degrees, and the shares."""
-        angles = ", ".join(f"{angle:.3g}" for angle in np.degrees(self.angles[:8]))
-        return [
-            ("principal angles, degrees", angles + (", ..." if len(self.angles) > 8 else "")),
-            ("variance of a in the span of b", f"{100 * self.a_in_b:.4g} %"),
-            ("variance of b in the span of a", f"{100 * self.b_in_a:.4g} %"),
-        ]
-
-
-def compare(a: Any, b: Any) -> Comparison:
-    """Compare the axes of two fitted models of the same features; nothing is read.
-
-    Parameters
-    ----------
-    a, b : fitted models with ``components_`` and ``explained_variance_``
-        Such as two :class:`bigpca.PCA` of different rows, solvers, or numbers of components.
-
-    Returns
-    -------
-    Comparison
-        Principal angles, and the share of each model's variance that the other captures.
-
-    Raises
-    ------
-    ValueError
-        If the numbers of features or the preprocessing differ, if only one model has scaled features, and for models
-        without axes.
-
-    Examples
-    --------
-    >>> from bigpca import PCA
-    >>> X = np.random.default_rng(0).standard_normal((200, 4)) * [9, 5, 1, 1]
-    >>> found = compare(PCA(1).fit(X), PCA(2).fit(X))
-    >>> round(found.a_in_b, 6), found.b_in_a < 0.9
-    (1.0, True)
-    """
-    for model, name in ((a, "a"), (b, "b")):
-        if isinstance(model, BaseEstimator):
-            check_is_fitted(model)
-        if not (hasattr(model, "components_") and hasattr(model, "explained_variance_")):
-            raise ValueError(
-                f"{name} is {an(type(model).__name__)}, which has no components_ with variances along them; two linear "
-                "models such as PCA were expected. Compare scores, or their spectra, instead."
-            )
-    if (getattr(a, "scale_", None) is None) != (getattr(b, "scale_", None) is None):  # FactorAnalysis has none
-        raise ValueError("only one model has scaled features: fit both with the same scale.")
-    _check_same_preprocess(a, b)
-    # rotation keeps the span and the variance along it, but not one variance for each of orthonormal axes
-    a, b = (model.estimator_ if isinstance(model, RotatedPCA) else model for model in (a, b))
-    return Comparison(principal_angles(a, b), _share_within(a, b), _share_within(b, a))
-
-
-def _share_within(of: Any, within: Any) -> float:
-    basis = orthonormal(unit_rows(within, "components"), "components")
-    variances = np.asarray(of.explained_variance_, np.float64)
-    held = ((unit_rows(of, "components") @ basis.T) ** 2).sum(axis=1)
-    total = float(variances.sum())
-    return float(np.minimum(held, 1.0) @ variances) / total if total > 0 else 1.0
-
-
 def frechet_distance(a: Any, b: Any) -> float:
     """Return the Fréchet distance between the Gaussians of the rows of two models, squared as FID is; nothing is read.
 
@@ -370,20 +289,6 @@ def frechet_distance(a: Any, b: Any) -> float:
         apart = float(((mean - other_mean) ** 2).sum())
         traces = float((first**2).sum() + (second**2).sum())
         return max(0.0, apart + traces - 2 * float(svdvals(first @ second.T).sum()))
-
-
-def _preprocessors_of(model: Any) -> tuple[RowPreprocessor, ...]:
-    own = isinstance(model, Estimator)
-    return fitted_preprocessors(model) if own else preprocessors(getattr(model, "preprocess", None))
-
-
-def _check_same_preprocess(a: Any, b: Any) -> None:
-    one, other = _preprocessors_of(a), _preprocessors_of(b)
-    if one != other:
-        raise ValueError(
-            f"the models have preprocess={list(one) or None} and {list(other) or None}, so their rows are in different "
-            "spaces. Fit both with the same."
-        )
 
 
 def _gaussian(moments: Moments) -> tuple[Vector, Matrix]:

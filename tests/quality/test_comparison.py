@@ -1,4 +1,4 @@
-"""Loadings, correlations and extremes of one model; angles, shared variance and the Fréchet distance of two."""
+"""Loadings, correlations and extremes of one model; the Fréchet distance of two."""
 
 from collections.abc import Callable
 from functools import partial
@@ -18,14 +18,12 @@ from scipy.linalg import sqrtm
 import bigpca as bp
 from bigpca.data.dask_arrays import named as with_names
 from bigpca.quality import (
-    compare,
     extremes,
     frechet_distance,
     principal_angles,
     reconstruction_error,
     similarity,
 )
-from tests.builders import orthonormal_rows
 
 Array = NDArray[Any]
 N, D, K = 300, 8, 3
@@ -108,30 +106,6 @@ def test_extremes_leave_out_rows_without_scores() -> None:
         extremes(PLAIN, holed)
 
 
-def test_comparison_gives_angles_and_the_variance_that_each_captures_of_the_other() -> None:
-    axes = orthonormal_rows(D, D)
-    spread = np.array([9.0, 5, 3, 1, 0.5, 0.2, 0.1, 0.05])
-    rows = (np.random.default_rng(3).standard_normal((400, D)) * spread) @ axes
-    few, many, other = bp.PCA(2).fit(rows), bp.PCA(4).fit(rows), bp.PCA(3, whiten=True).fit(rows @ axes)
-    found = compare(few, many)
-    np.testing.assert_allclose(found.angles, 0, rtol=0, atol=1e-7)
-    assert found.a_in_b == pytest.approx(1, abs=1e-12)
-    assert found.b_in_a == pytest.approx(few.explained_variance_.sum() / many.explained_variance_.sum(), rel=1e-9)
-    held = np.linalg.norm(few.components_ @ other.components_.T, axis=1) ** 2 @ few.explained_variance_
-    assert compare(few, other).a_in_b == pytest.approx(held / few.explained_variance_.sum(), rel=1e-9)
-    np.testing.assert_array_equal(compare(few, other).angles, principal_angles(few, other))
-    assert compare(bp.RotatedPCA.of(few, "promax"), other).a_in_b == compare(few, other).a_in_b
-
-
-def test_loadings_of_factors_are_compared_by_the_variance_along_them() -> None:
-    rows = np.random.default_rng(3).standard_normal((400, D)) * np.array([9.0, 5, 3, 1, 0.5, 0.2, 0.1, 0.05])
-    factors, plain = bp.FactorAnalysis(2).fit(rows), bp.PCA(3).fit(rows)
-    W = factors.components_
-    held = ((W @ plain.components_.T) ** 2).sum() / (W**2).sum()
-    assert compare(factors, plain).a_in_b == pytest.approx(held, rel=1e-9)
-    assert compare(plain, factors).b_in_a == compare(factors, plain).a_in_b
-
-
 @pytest.mark.parametrize("rank", [D, 3], ids=["full rank", "singular"])
 def test_the_frechet_distance_is_that_of_two_gaussians(rank: int) -> None:
     rng = np.random.default_rng(7)
@@ -175,14 +149,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         r"columns of X are statistics \(t2, spe, mahalanobis\), not scores of the 3 components",
     ),
     "the model after the rows": (lambda: extremes(X, PLAIN), r"model is an ndarray; .*: extremes\(model, X\)"),
-    "rows in place of a model": (lambda: compare(PLAIN, X), "b is an ndarray, which has no components_"),
-    "no axes": (lambda: compare(PLAIN, bp.KernelPCA(2).fit(X)), "b is a KernelPCA, which has no components_"),
-    "one scaled": (lambda: compare(PLAIN, bp.PCA(2, scale=True).fit(X)), "only one model has scaled features"),
-    "one preprocessed": (
-        lambda: compare(PLAIN, bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(X)),
-        r"preprocess=None and \[L2\(.*different spaces",
-    ),
-    "other features": (lambda: compare(PLAIN, bp.PCA(2).fit(X[:, :5])), "rows of length 8 and components_b of 5"),
     "no state": (lambda: frechet_distance(PLAIN, DOT), "frechet_distance needs the moments of all rows"),
     "a sketch": (
         lambda: frechet_distance(bp.ApproximatePCA(2, bp.sketches.Gaussian(4)).fit(X), PLAIN),
