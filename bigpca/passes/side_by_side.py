@@ -88,7 +88,7 @@ class SideBySide(Origin):
     @property
     def label(self) -> str:
         """What they are, for messages."""
-        return " beside ".join(f"{side.label} ({side.shape[1]} columns)" for side in self.several)
+        return labels_of_sides(self.several)
 
     @cached_property
     def row_chunks(self) -> tuple[int, ...]:
@@ -148,7 +148,12 @@ class SidesReader(Reader):
         return np.concatenate([side.read(start, stop) for side in self.sides], axis=1, dtype=self.dtype)
 
     def where(self, start: int, stop: int) -> str:
-        return f"rows {start}:{stop} of {' beside '.join(side.source.label for side in self.sides)}"
+        return f"rows {start}:{stop} of {labels_of_sides([side.source for side in self.sides])}"
+
+
+def labels_of_sides(sides: Sequence[Origin | Source]) -> str:
+    """Return what the sides are, for messages."""
+    return " beside ".join(f"{side.label} ({side.shape[1]} columns)" for side in sides)
 
 
 def _part(source: Source, start: int, stop: int) -> DirectReader:

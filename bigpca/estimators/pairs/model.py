@@ -84,7 +84,6 @@ from bigpca.solvers.eigh import EPS, NOISE, rounded_squares, stored_squares
 from bigpca.solvers.moments import Frame, Scatter, warn_dependent, warn_stored
 from bigpca.solvers.pairs import Columns
 from bigpca.solvers.scaling import CosLatitude
-from bigpca.storage.files import content_digest
 
 SCALED = {"scale": Parameter()}  # which is something else in models of one side
 SideScale: TypeAlias = bool | CosLatitude | tuple[bool | CosLatitude | ArrayLike, bool | CosLatitude | ArrayLike]
@@ -591,10 +590,9 @@ class PairModel(SumsModel[PairResult]):
         return KeptSides(state, 0, rows.roundings, widths=(p, q, sum(rows.widths[2:])), targets=targets)
 
     def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[PairResult]:
-        if like is None:
-            return super()._fit(rows, y)
         fit = super()._fit(rows, y, like)
-        self._check_targets(fit.rows.widths[1])
+        if like is not None:
+            self._check_targets(fit.rows.widths[1])
         return fit
 
     def _side_like(self, y: Unchecked) -> Rows:
@@ -976,12 +974,3 @@ class Prediction(Float64Map):
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Centred rows and predictions in float64."""
         return 8 * rows * (d + 2 * len(self.coef) + (0 if self.grid is None else self.grid.width)), 0
-
-    def describe(self) -> dict[str, object]:
-        """Digest of the map."""
-        return {
-            "map": "prediction",
-            "nan_policy": self.nan_policy,
-            "digest": content_digest(self.mean, self.coef, self.intercept),
-            "kept": None if self.grid is None or self.grid.kept is None else content_digest(self.grid.kept),
-        }
