@@ -335,15 +335,6 @@ def warn_approximation(message: str) -> None:
     warn_caller(message, ApproximationWarning)
 
 
-def warn_rounded(count: int) -> None:
-    """Warn about integers that float64 cannot represent."""
-    warn_approximation(
-        f"integers beyond 2^53 (9.0e15) were rounded, in {count} of the values read: float64, in which rows are "
-        "multiplied, holds 53 bits. Leave out IDs and hashes; subtract an offset from timestamps before you convert "
-        "them to float64."
-    )
-
-
 def warn_caller(message: str, category: type[Warning]) -> None:
     """Issue a warning that points to the calling line outside this package."""
     level, frame = 1, sys._getframe(0)

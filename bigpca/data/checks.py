@@ -353,34 +353,10 @@ def check_lengths(lengths: Array, n: int, label: str) -> None:
         )
 
 
-def note_rounded(values: Array) -> None:
-    """Count the integers that conversion to float64 will round, if this task keeps notes."""
-    if (own := notes.get()) is not None:
-        own.count += rounded_integers(values)
-
-
 def note_first(name: str, *values: Array) -> None:
     """Note a digest of the first rows of a Dask array, which must be the same at every read of a fit."""
     if (own := notes.get()) is not None:
-        own.first[name] = content_digest(*values)
-
-
-def rounded_integers(values: Array) -> int:
-    """Count the integers that float64 cannot represent; most arrays are settled by their smallest and largest value.
-
-    Examples
-    --------
-    >>> rounded_integers(np.array([2**53, 2**53 + 1, 2**53 + 2, -(2**62), -(2**62) - 1]))
-    2
-    """
-    if values.dtype.kind not in "iu" or values.dtype.itemsize < 8 or not values.size:
-        return 0
-    if int(values.min()) >= -LARGEST_EXACT and int(values.max()) <= LARGEST_EXACT:
-        return 0
-    sizes = (np.abs(values) if values.dtype.kind == "i" else values).astype(np.uint64)  # 2^63 too
-    sizes = sizes[sizes > LARGEST_EXACT]
-    lowest_bits = sizes & (~sizes + np.uint64(1))
-    return int(np.count_nonzero(sizes // lowest_bits > LARGEST_EXACT))
+        own[name] = content_digest(*values)
 
 
 @dataclass(frozen=True)

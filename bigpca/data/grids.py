@@ -21,8 +21,8 @@ from numpy.typing import ArrayLike, NDArray
 
 import bigpca.dask_array as da
 from bigpca.arrays import FILLS, unmasked
-from bigpca.data.checks import check_decoded, note_rounded, numbers_of
-from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign, table_schema
+from bigpca.data.checks import check_decoded, numbers_of
+from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign
 from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.views import View
 from bigpca.errors import brief, check_choice, closest, warn_caller
@@ -580,20 +580,8 @@ def _frame_rows(X: Any) -> da.Array:
     return X.map_partitions(_values_labelled, common, meta=np.empty((0, len(dtypes)), common))
 
 
-def note_rounded_columns(frame: Any) -> None:
-    """Tally the integers of a frame (pandas, polars, pyarrow) that are rounded by conversion to float64."""
-    if not hasattr(frame, "iloc"):
-        for name, _ in table_schema(frame) or ():
-            note_rounded(np.asarray(frame[name]))
-        return
-    for j, given in enumerate(frame.dtypes):
-        if getattr(given, "kind", "") in "iu":  # NumPy's, or pandas' nullable ones
-            note_rounded(frame.iloc[:, j].fillna(0).to_numpy(dtype=getattr(given, "numpy_dtype", given)))
-
-
 def _values_labelled(part: Any, dtype: np.dtype[Any]) -> NDArray[Any]:
     check_columns(part)  # what a frame says of its partitions need not be true
     if dtype.kind != "f":
         return np.asarray(part.to_numpy(dtype=dtype))
-    note_rounded_columns(part)
     return np.asarray(part.to_numpy(dtype=dtype, na_value=np.nan))

@@ -11,10 +11,9 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from bigpca.data.checks import rounded_integers
 from bigpca.data.containers import check_columns
 from bigpca.data.label_files import fewer, read_label_file, whole
-from bigpca.errors import counted, listed, warn_rounded
+from bigpca.errors import counted, listed
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
 # The arguments that messages name.
@@ -318,9 +317,6 @@ def target_columns(values: NDArray[Any]) -> NDArray[np.float64]:
             f"targets have dtype {values.dtype}; real numbers were expected. Convert them to float64, or use strings "
             'as classes (kind="classes").'
         )
-    rounded = rounded_integers(values)
-    if rounded:
-        warn_rounded(rounded)
     columns: NDArray[np.float64] = values.astype(np.float64).reshape(len(values), -1)
     infinite = np.any(np.isinf(columns), axis=1)
     if infinite.any():

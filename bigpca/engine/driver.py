@@ -30,7 +30,7 @@ from bigpca.engine.local import (
     threads_here,
 )
 from bigpca.engine.run import Run
-from bigpca.errors import ShortTraceback, warn_rounded
+from bigpca.errors import ShortTraceback
 from bigpca.settings import brought_by, setting, steady_heap, trim_heap
 
 if TYPE_CHECKING:
@@ -146,9 +146,6 @@ def run_pass(job: Pass[R], run: Run) -> R:
     run.reads += job.cost.reads
     run.evaluations += round(evaluations * (counts.rows / layout.n_rows if job.open_ended else 1))
     run.progress(DoneEvent(job.cost.name, time.perf_counter() - began))
-    if counts.rounded and not run.rounding_warned:
-        run.rounding_warned = True
-        warn_rounded(counts.rounded)
     return result
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from dask.typing import Key
@@ -71,19 +70,11 @@ class State(Protocol):
         """Return the state whose :meth:`to_arrays` returned ``arrays``."""
 
 
-@dataclass
-class Notes:
-    """What reading leaves beside the rows: numbers that were rounded, and digests of the first rows of arrays."""
-
-    count: int = 0
-    first: dict[str, str] = field(default_factory=dict)
-
-
-notes: ContextVar[Notes | None] = ContextVar("bigpca-notes", default=None)
+notes: ContextVar[dict[str, str] | None] = ContextVar("bigpca-notes", default=None)
 
 
 @contextmanager
-def noting() -> Iterator[Notes]:
-    """Keep notes of what is read in this task, and in threads that run in its context."""
-    with during(notes, own := Notes()):
+def noting() -> Iterator[dict[str, str]]:
+    """Keep digests of the first rows of arrays that are read in this task, and in threads that run in its context."""
+    with during(notes, own := dict[str, str]()):
         yield own

@@ -40,8 +40,6 @@ class PassState:
         Rows omitted because of NaN or infinite values.
     stamps : dict of int to str
         For each group, a digest of (key, size, mtime) of the files it read.
-    rounded : int
-        Number of integers that float64 cannot represent.
     first : dict of str to str
         Digests of the first rows of Dask arrays, by name: the same at every read, unless their values change.
     """
@@ -50,7 +48,6 @@ class PassState:
     rows: int
     omitted: int
     stamps: dict[int, str]
-    rounded: int = 0
     first: dict[str, str] = field(default_factory=dict)
 
     def __sizeof__(self) -> int:
@@ -82,14 +79,13 @@ class PassState:
             self.rows + other.rows,
             self.omitted + other.omitted,
             self.stamps | other.stamps,
-            self.rounded + other.rounded,
             self.first | other.first,
         )
 
     def to_arrays(self) -> dict[str, Array]:
         """Return the state as named arrays, without object arrays."""
         arrays = {f"{name}.{key}": a for name, part in self.parts.items() for key, a in part.to_arrays().items()}
-        record = {"rows": self.rows, "omitted": self.omitted, "rounded": self.rounded, "stamps": self.stamps}
+        record = {"rows": self.rows, "omitted": self.omitted, "stamps": self.stamps}
         record["first"] = self.first
         return arrays | {"record": np.frombuffer(json.dumps(record).encode(), np.uint8)}
 
@@ -99,7 +95,7 @@ class PassState:
         record = json.loads(bytes(arrays["record"]).decode())
         parts = {name: template.with_arrays(named(arrays, f"{name}.")) for name, template in templates.items()}
         stamps = {int(k): v for k, v in record["stamps"].items()}
-        return cls(parts, record["rows"], record["omitted"], stamps, record["rounded"], record["first"])
+        return cls(parts, record["rows"], record["omitted"], stamps, record["first"])
 
 
 R = TypeVar("R")
@@ -221,7 +217,7 @@ def run_group(task: GroupTask, run_id: str, inputs: Inputs) -> PassState:
     """Fold one group, with what was noted while its rows were read."""
     with noting() as noted:
         state = task.run(run_id, inputs)
-    return replace(state, rounded=noted.count, first=noted.first)
+    return replace(state, first=noted)
 
 
 def merge_states(*states: PassState) -> PassState:

@@ -39,8 +39,6 @@ class Run:
         Seconds without any worker after which a run on a cluster fails; that of :class:`bigpca.config`.
     stalled_seconds : float
         Seconds without an answer after which a worker is reported and its segments are submitted to others too.
-    rounding_warned : bool
-        Whether this run has warned of integers that float64 cannot represent.
     first : dict of str to str
         Digests of the first rows of Dask arrays, at the first read of each.
     declared : dict of str to PassCost, or None
@@ -65,7 +63,6 @@ class Run:
     peak_bytes: int = 0
     workers_timeout: float = field(default_factory=partial(setting, None, "workers_timeout"))
     stalled_seconds: float = field(default_factory=lambda: STALLED_SECONDS)
-    rounding_warned: bool = False
     adds: bool = False
     first: dict[str, str] = field(default_factory=dict)
     declared: Mapping[str, PassCost] | None = None

@@ -21,7 +21,6 @@ from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import each_piece
 from bigpca.costs import BlockForm
 from bigpca.csr import form_of
-from bigpca.data.checks import note_rounded
 from bigpca.data.sparse import transposed
 from bigpca.data.weights import CountedRows
 from bigpca.devices import Namespace, gram_bytes
@@ -169,7 +168,6 @@ class DotGroup(PanelGroup[DotPanels, tuple[int, Values]]):
         rows = state.scaled(prepare(slab, row), self.device)
         if row < self.panel[1]:
             held.append((row, rows))
-            note_rounded(form_of(slab).stored(slab))
         yield row, rows
 
     def _add(self, state: DotPanels, held: Held, block: tuple[int, Values]) -> None:
@@ -300,7 +298,6 @@ class ColumnGroup(Group[Values]):
             yield Folding(reader, self._blocks, state.update, close)
 
     def _blocks(self, columns: Array, first: int) -> Iterator[Block]:
-        note_rounded(columns)
         last, start = first + columns.shape[1], self.reads[0][0]
         columns, where = self.counted.emptied(columns, 0, 0), self.reader.where(first, last)
         for f in self.steps:

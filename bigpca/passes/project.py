@@ -22,9 +22,7 @@ from dask.base import tokenize
 import bigpca.dask_array as da
 from bigpca.arrays import Array, working_dtype
 from bigpca.blas import one_blas_thread, solve_paused
-from bigpca.csr import form_of
 from bigpca.data.batches import has_batches, reject_batches
-from bigpca.data.checks import note_rounded
 from bigpca.data.containers import check_chunk_shape
 from bigpca.data.dask_arrays import carrying
 from bigpca.data.provenance import Made, Provenance
@@ -119,7 +117,6 @@ def _apply_block(
     rows: Values = computed_rows(block, "the Dask array", np.dtype(dtype), sparse=sparse, there=there)
     count = chunks[block_id[0]] if block_id else np.nan
     check_chunk_shape(rows.shape, (n_columns,) if np.isnan(count) else (int(count), n_columns), "the Dask array")
-    note_rounded(form_of(rows).stored(rows))
     with one_blas_thread():
         return map_run((MapStep(f, 0),), rows, 0, "a block of the input")
 

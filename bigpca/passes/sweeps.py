@@ -22,7 +22,6 @@ import numpy as np
 
 from bigpca.arrays import Array, DType, Vector
 from bigpca.blas import made_ahead
-from bigpca.data.checks import note_rounded
 from bigpca.devices import DEPTH, Device, Namespace
 from bigpca.engine.group import Folding
 from bigpca.engine.interfaces import Inputs
@@ -192,7 +191,6 @@ class KernelGroup(PanelGroup[SweepState, Tile]):
     def _blocks(self, state: SweepState, held: Held, prepare: Prepare, slab: Values, row: int) -> Iterator[Tile]:
         if row < self.panel[1]:
             held.append((row, prepare(slab, row)))
-            note_rounded(slab)
             if self.device.driven and isinstance(state, KernelProduct):
                 state.diagonal += float(self.kernel.diagonal_of(held[-1][1]).sum())
             yield from self._compared(held, *held[-1])

@@ -42,7 +42,7 @@ from bigpca.data.containers import (
     reject_sparse_forms,
 )
 from bigpca.data.dask_arrays import carried, names_of, open_graph, source_of, taken_from, viewed, with_index
-from bigpca.data.grids import COMPONENT, FEATURE, Grid, Labels, is_held, note_rounded_columns
+from bigpca.data.grids import COMPONENT, FEATURE, Grid, Labels, is_held
 from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.roles import are_scores
 from bigpca.data.sources import feature_names, open_samples
@@ -50,8 +50,7 @@ from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import as_csr, is_csr, is_sliced, is_sparse
 from bigpca.data.views import View
 from bigpca.devices import looked_at
-from bigpca.engine.interfaces import noting
-from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller, warn_rounded
+from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller
 from bigpca.forms import Values
 from bigpca.parameters import PARAMETERS, Parameter
 from bigpca.passes.project import project_lazily
@@ -297,9 +296,6 @@ def in_memory(
     checked: Values = validated if is_csr(validated) else np.asarray(validated)
     if checked.dtype == object:  # decimals of pyarrow
         checked = checked.astype(np.float64)
-    rounded = _rounded_before(X) if checked.dtype == np.float64 else 0
-    if rounded:
-        warn_rounded(rounded)
     sample = shape[1:] if column or len(shape) > 2 else checked.shape[1:]
     # scikit-learn does not find the names of a RecordBatch.
     names = feature_names(X) if hasattr(X, "schema") else getattr(asked, "feature_names_in_", None)
@@ -513,17 +509,6 @@ def _view_again(view: View, rows: Rows, known: Names, name: str) -> View | None:
             f"({pattern}) have {stored} too. {remedy}"
         )
     return View.of(pattern, shape) if pattern.dimensions == 2 else None
-
-
-def _rounded_before(X: Any) -> int:
-    """Count the integers that the conversion to float64 rounded: of Python, or in integer columns beside floats."""
-    if isinstance(X, np.ndarray):
-        whole = (value for value in X.ravel() if isinstance(value, int)) if X.dtype.kind == "O" else ()
-        return sum(int(float(value)) != value for value in whole)
-    with noting() as noted:
-        if hasattr(X, "columns"):
-            note_rounded_columns(X)
-    return noted.count
 
 
 def check_names(known: Names, names: Names, name: str, what: str = "X") -> None:

@@ -10,7 +10,6 @@ import numpy as np
 
 from bigpca.arrays import Array, DType, Integers
 from bigpca.csr import form_of
-from bigpca.data.checks import note_rounded
 from bigpca.data.weights import CountedRows
 from bigpca.devices import Device, Namespace, all_finite, dtype_of, marks
 from bigpca.engine.interfaces import RowSource
@@ -102,7 +101,6 @@ class Preparing:
         if self.copied and isinstance(slab, np.ndarray):
             slab = slab.copy()
         self.omitted += slab.shape[0]
-        note_rounded(form_of(slab).stored(slab))
         last = row + slab.shape[0] if numbers is None else int(numbers[-1]) + 1 if len(numbers) else row
         where = self.reader.where(row, last)
         complete = self.prepared(slab, row, where, self.shift, numbers, owned=numbers is not None)

@@ -1,8 +1,6 @@
 """Whatever rows come in gives NumPy's answer, or an error that says what it is and what to pass; nothing between."""
 
 import pickle
-import re
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +11,12 @@ import polars as pl
 import pyarrow as pa
 import pytest
 import sklearn
-import zarr
 
 import bigpca as bp
 from bigpca.data import flat_files
 from bigpca.data.containers import is_labelled
 from bigpca.data.dask_arrays import source_of
 from bigpca.data.grids import is_held
-from bigpca.data.labels import open_labels
 from bigpca.estimators.shared.inputs import is_lazy
 from tests.estimators.doors import DENSE_ONLY, REJECTED, RIGHT, lazy
 
@@ -278,61 +274,9 @@ def test_names_of_columns_are_all_strings_or_none(tmp_path: Path) -> None:
         bp.PCA(2).fit(frame.rename(columns={"f0": 0}))
 
 
-def _large(dtype: str = "i8") -> Any:
-    data = RNG.integers(0, 1000, (60, 6)).astype(dtype)
-    data[7, 2], data[31, 5] = 2**53 + 1, 2**62 + 1
-    data[8, 3] = 2**60  # beyond 2^53, and held exactly
-    return data
-
-
-LARGE: dict[str, Any] = {
-    "NumPy": lambda p: _large(),
-    "uint64": lambda p: _large("u8"),
-    "Dask": lambda p: lazy(_large()),
-    "computed Dask": lambda p: lazy(_large()) + 0,
-    "stored": lambda p: _npy(p, _large()),
-    "stored by columns": lambda p: zarr.create_array(p / "x.zarr", data=_large(), chunks=(60, 2)),
-    "Python's": lambda p: _large().astype(object),
-    "pandas, beside floats": lambda p: RIGHT["pandas.DataFrame"].make(p, _large()).astype({"f0": "f8"}),
-    "Dask DataFrame, beside floats": lambda p: RIGHT["Dask DataFrame"].make(p, _large()).astype({"f0": "f8"}),
-    "pyarrow, beside floats": lambda p: pytest.importorskip("pyarrow").Table.from_pandas(
-        LARGE["pandas, beside floats"](p)
-    ),
-    "pandas, nullable": lambda p: RIGHT["pandas.DataFrame"].make(p, _large()).astype("Int64"),
-}
-
-
 def _npy(folder: Path, X: Any) -> Path:
     np.save(folder / "x.npy", X)
     return folder / "x.npy"
-
-
-@pytest.mark.parametrize("name", LARGE)
-@pytest.mark.parametrize("estimator", OTHERS[:6], ids=lambda one: f"{type(one).__name__}-{getattr(one, 'solver', '')}")
-def test_integers_that_float64_does_not_hold_are_warned_of_once_per_fit(
-    estimator: Any, name: str, tmp_path: Path
-) -> None:
-    given = LARGE[name](tmp_path)
-    with warnings.catch_warnings(record=True) as told:
-        warnings.simplefilter("always")
-        sklearn.base.clone(estimator).fit(given)
-    rounding = [str(one.message) for one in told if "2^53" in str(one.message)]
-    assert len(rounding) == 1
-    assert re.match(
-        r"integers beyond 2\^53 \(9\.0e15\) were rounded, in [24] of the values read: .* Leave out IDs", rounding[0]
-    )
-
-
-def test_integers_that_float64_holds_pass_in_silence() -> None:
-    data = RNG.integers(-1000, 1000, (60, 6)) * 2**50
-    bp.PCA(2).fit(data)
-    bp.PCA(2).fit(data.astype(object))
-
-
-def test_targets_that_float64_does_not_hold_are_warned_of() -> None:
-    targets = np.arange(60) + 2**60
-    with pytest.warns(bp.errors.ApproximationWarning, match="integers beyond 2.53 .* were rounded"):
-        open_labels(targets, 60, kind="targets")
 
 
 @pytest.mark.parametrize(
