@@ -273,8 +273,6 @@ class SourceOptions:
         The codes of missing values: -1, or -1,-9, or age=99,bmi=-1 for single columns.
     fill : none|NUMBER
         For netCDF: treat every stored number as a value (none), or all but this one.
-    repeats : warn|keep
-        Rows of several stores with the same key: keep says that they are meant.
     """
 
     member: str | None = None
@@ -285,7 +283,6 @@ class SourceOptions:
     columns: str | None = None
     missing_value: str | None = None
     fill: str | None = None
-    repeats: str = "warn"
 
     @property
     def given(self) -> dict[str, Any]:
@@ -302,8 +299,7 @@ class SourceOptions:
             **coded,
             **axes,
         }
-        chosen = {"missing_chunks": str(self.missing_chunks), "repeats": self.repeats}
-        return {"member": self.member, **chosen, **filled, **what}
+        return {"member": self.member, "missing_chunks": str(self.missing_chunks), **filled, **what}
 
     @property
     def arguments(self) -> list[str]:

@@ -208,13 +208,13 @@ class BatchLabels:
     @property
     def width(self) -> int:
         """Columns of real targets; 0 for classes, and where the first batch does not show what its labels are."""
-        from bigpca.data.labels import as_array, kind_by_dtype, label_values, target_columns
+        from bigpca.data.labels import as_array, label_values, target_columns
 
         given = as_array(self.stream.first_labels, "label")
         values, gaps = label_values(given)
         if gaps.all() and given.dtype.kind in "OT":
             return 0
-        return target_columns(values).shape[1] if kind_by_dtype(values) == "targets" else 0
+        return target_columns(values).shape[1] if values.dtype.kind == "f" else 0
 
     def beside(self, n: int, classes: Any, width: int, missing: str, weights: NDArray[np.float64] | None) -> ColumnRows:
         """Return the labels of n rows, which are known once the rows were read."""

@@ -65,8 +65,6 @@ class Carried:
         The file whose variable this is, its name, and its dimensions in the order of the array.
     made : bigpca.data.provenance.Made, or None
         What model made the rows, and as what.
-    repeats : bool
-        Whether rows of the same key are meant, as those of one sample.
     parts : tuple of dask.array.Array
         The arrays of a list, whose rows these are, one after the other.
     beside : mapping of str to what a user gave
@@ -84,7 +82,6 @@ class Carried:
     search: Any = None
     place: tuple[str, ...] | None = None
     made: Any = None
-    repeats: bool = False
     parts: tuple[da.Array, ...] = ()
     beside: Mapping[str, Any] = field(default_factory=dict)
     taken: Taken | None = None

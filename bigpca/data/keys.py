@@ -32,7 +32,7 @@ from bigpca.data.dask_arrays import (
     was_persisted,
 )
 from bigpca.data.grids import label
-from bigpca.data.label_files import cell_names, column_names, fewer, read_label_file, split_column
+from bigpca.data.label_files import cell_names, column_names, read_label_file, split_column
 from bigpca.data.labels import ARGUMENTS, label_values, one_each, rows_shown, with_gaps
 from bigpca.data.source import Source
 from bigpca.data.sources import row_source
@@ -62,7 +62,7 @@ KEY_BYTES = 450  # that a key takes while it is read, as strings of Python and o
 DISTINCT = "Keys must be distinct: choose another column, or join columns to one that is."
 REPEATED = (
     "Use each once (keys = bigpca.data.stored_keys(X); X[np.sort(np.unique(keys, return_index=True)[1])]) or, if they "
-    'are different rows or are meant to count, pass bigpca.open([path, ...], repeats="keep").'
+    "are different rows or are meant to count, give them other keys."
 )
 ABSENT = "raise"
 _REMEDIES = {
@@ -401,7 +401,7 @@ def origins_of_rows(X: da.Array, ends: Ends | None = None) -> Origins:
     """
     taken = taken_from(X)
     places, each = taken.places, [_origins_before(one, ends or _named) for one in taken.bases]
-    samples = any(own for _, _, own in each) or any(one.repeats for one in records_in(X))
+    samples = any(own for _, _, own in each)
     inner = each[0][1]
     if len(each) > 1 and any(own is not None for _, own, _ in each):
         counts = [sum(base.shape[0] for base in bases) for bases, _, _ in each]
@@ -850,9 +850,6 @@ def aligned(
     if places is None or own is None or given is None:
         ignored = own is not None and given is None and keys is None and bool(file)
         how = f"{file}, by position: {word} 1 belongs to row 1" if file else ""
-        n = X.shape[0] if isinstance(X, da.Array) else 0
-        if file and values is not None and fewer(file, len(values), n):  # while the file is known
-            one_each(values, n, word, columns=True, gaps=True, file=file)
         if ignored and own is not None:
             how += f", for no column of it has keys like those of the rows, such as {keys_listed(own[:1])}"
         return Aligned(values, None, how, ignored, table)

@@ -330,13 +330,6 @@ def _choose(path: str, name: str | None, names: Sequence[str], what: str, word: 
     raise MemberError(f"{path} has {found} Name the one that holds the {word}s, as in 'path::name': {shown}.")
 
 
-def fewer(source: Any, count: int, n: int) -> str:
-    """Return why there may be one label fewer than rows, for the end of a message; "" unless its source is a CSV."""
-    path = split_column(os.fspath(source))[0].lower() if isinstance(source, str | os.PathLike) else ""
-    first = count == n - 1 and path.endswith((".csv", ".tsv"))
-    return " If that CSV file has no header, its first line was read as one." if first else ""
-
-
 def _npy(path: str) -> Array:
     with open_regular(path) as file, decoding(f"{path} is not a complete .npy file", "Write it again with np.save."):
         # A header may state more bytes than the file holds: found before NumPy allocates memory for them.

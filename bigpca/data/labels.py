@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from bigpca.data.containers import check_columns
-from bigpca.data.label_files import fewer, read_label_file, whole
+from bigpca.data.label_files import read_label_file, whole
 from bigpca.errors import counted, listed
 
 BOOLEANS, INTEGERS, REALS, STRINGS, BYTES = "booleans", "integers", "real numbers", "strings", "bytes"
@@ -91,7 +91,6 @@ def one_each(
     *,
     columns: bool = False,
     gaps: bool = False,
-    file: str = "",
 ) -> LabelValues:
     """Read one label for each of n rows, or of as many as there are: the door for whatever belongs to rows.
 
@@ -102,8 +101,6 @@ def one_each(
         What n counts, for messages.
     columns, gaps : bool
         Whether a label may have several columns, and whether some may be missing.
-    file : str
-        The file that they were read from.
 
     Raises
     ------
@@ -117,7 +114,6 @@ def one_each(
         raise ValueError(
             f"there are {len(found.values):,} {word}s{columns_given} for {counted(n, of)}. Give one {word} for each "
             f"{of}, in the order of the {of}s{', as one column: path::column of a file' if wide else ''}."
-            f"{fewer(file or y, len(found.values), n)}"
         )
     if not gaps:
         reject_gaps(found.gaps, word)
@@ -297,19 +293,6 @@ def reject_gaps(gaps: NDArray[np.bool_], word: str = "label", start: int = 0) ->
         )
 
 
-def kind_by_dtype(values: NDArray[Any]) -> str:
-    """Choose between "classes" and "targets"."""
-    kind = values.dtype.kind
-    if kind == "f":
-        return "targets"
-    if values.ndim == 1 or kind in "US" or _is_binary(values).all():
-        return "classes"
-    raise ValueError(
-        f"labels have shape {values.shape} and dtype {values.dtype}; (n,), one-hot rows of 0 and 1, or real numbers "
-        "were expected. Give one column of classes, or targets as float64."
-    )
-
-
 def target_columns(values: NDArray[Any]) -> NDArray[np.float64]:
     """Return finite targets (n, m) with NaN in their gaps."""
     if values.dtype.kind in "US":
@@ -330,7 +313,10 @@ def target_columns(values: NDArray[Any]) -> NDArray[np.float64]:
 def class_values(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
     """Return the classes of the rows that have one, in a dtype whose values compare exactly."""
     if values.ndim == 2:
-        return one_hot_columns(values, gaps)
+        raise ValueError(
+            f"labels have shape {values.shape} and dtype {values.dtype}; one column of classes, (n,), was expected, or "
+            "targets as float64. Pass y.argmax(axis=1) of one-hot rows."
+        )
     present: NDArray[Any] = values[~gaps]
     if present.dtype.kind != "f":
         return present
@@ -343,26 +329,6 @@ def class_values(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
     return present.astype(np.int64)
 
 
-def one_hot_columns(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Return the column number of the 1 in each row that has a label."""
-    if values.dtype.kind in "US":
-        raise ValueError(
-            f"labels have shape {values.shape} and dtype {values.dtype}; one column, (n,), of them was expected, or "
-            "one-hot rows of the numbers 0 and 1."
-        )
-    ones = np.count_nonzero(values == 1, axis=1)
-    bad = ~gaps & ((ones != 1) | ~_is_binary(values).all(axis=1))
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        raise ValueError(
-            f"{bad.sum()} of {len(values)} one-hot rows do not have exactly one 1 among zeros ({rows_shown(bad)}): row "
-            f"{row} has {ones[row]} ones and adds up to {values[row].sum():g}. Repair them, or give "
-            "targets as float64 where a row may have several labels."
-        )
-    columns: NDArray[np.int64] = np.argmax(values[~gaps] == 1, axis=1).astype(np.int64)
-    return columns
-
-
 def join_classes(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
     """Return all classes of both, sorted and distinct, without rounding any."""
     if {first.dtype.kind, second.dtype.kind} != {"i", "u"}:
@@ -373,11 +339,6 @@ def join_classes(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
             f"classes from {both[0]} to {both[-1]} do not fit one 64-bit integer type. Give such labels as strings."
         )
     return np.array(both, np.uint64)  # NumPy would convert int64 and uint64 to float64
-
-
-def _is_binary(values: NDArray[Any]) -> NDArray[np.bool_]:
-    binary: NDArray[np.bool_] = (values == 0) | (values == 1)
-    return binary
 
 
 @dataclass(frozen=True, eq=False)
@@ -497,9 +458,8 @@ def open_labels(
         several columns or arrays. Labels are small, so they are read whole.
     n : int >= 1, rows of X
     kind : {"auto", "classes", "targets"}
-        "auto" interprets integers, booleans and strings as classes, a bool or integer (n, c) array of 0 and 1 as
-        one-hot (the classes are the numbers of its columns that occur), and real numbers, (n,) or (n, m), as targets.
-        "classes" also accepts real numbers, if they are integers or one-hot.
+        "auto" interprets integers, booleans and strings as classes, and real numbers, (n,) or (n, m), as targets.
+        "classes" also accepts real numbers, if they are integers.
     missing : {"raise", "drop"}
         None, NaN, nulls, masked values and empty CSV fields are missing; "" in an array of strings is a class. "drop"
         keeps such rows with the code -1, or as NaN, and counts them.
@@ -515,8 +475,8 @@ def open_labels(
     Raises
     ------
     ValueError
-        For a different number of labels than n, missing labels, too few classes, infinite targets, one-hot rows without
-        exactly one 1, more than two dimensions, and unknown options.
+        For a different number of labels than n, missing labels, too few classes, several columns of classes, infinite
+        targets, more than two dimensions, and unknown options.
     TypeError
         For complex numbers, dates, and strings among numbers.
     FileNotFoundError, MemberError
@@ -536,7 +496,7 @@ def open_labels(
     if absent.any() and values.dtype.kind == "f":
         values = np.where(absent.reshape(-1, *[1] * (values.ndim - 1)), np.nan, values)
     gaps = gaps | absent
-    kind = kind_by_dtype(values) if kind == "auto" else kind
+    kind = ("targets" if values.dtype.kind == "f" else "classes") if kind == "auto" else kind
     if kind == "targets":
         targets = target_columns(values)
         targets[absent] = np.nan

@@ -188,7 +188,6 @@ def open(
     missing_value: float | Sequence[float] | Mapping[Any, Any] | Array | None = None,
     fill: str | float | None = "default",
     mask: ArrayLike | None = None,
-    repeats: str = "warn",
     covariates: Input | None = None,
     sample_weight: Input | None = None,
     labels: Input | None = None,
@@ -247,15 +246,12 @@ def open(
         that of its grid, or a DataArray along some of its dimensions, whose coordinates are compared. What the other
         places hold is never looked at. A model of a DataArray keeps grid and mask: it maps whole fields, and its own
         are NaN elsewhere.
-    repeats : {"warn", "keep"}, default "warn"
-        What rows of several stores mean that have the same key, such as those by which a sampler of several processes
-        fills its last batch. Each counts: by default a fit warns, and labels or outputs that need the keys are an
-        error. With "keep" they are rows of one sample: none of these, and outputs have no keys.
     covariates : anything that ``source`` may be, of n rows, optional
         What is known of each row, such as its batch or age, whose linear effect estimators take out. Joined as labels
         are: by key where both have keys, else in the order of the rows. Slices, masks and lists of the rows have those
-        of their rows; rows that are computed from these otherwise are rejected. What Dask has persisted of these rows
-        is rejected: open them with covariates after that.
+        of their rows. What Dask computes of these otherwise, or persists, is rejected: compute or persist rows that
+        were opened without, then open the result with covariates. Steps of scikit-learn, ``compute``, ``dask.delayed``
+        and ``to_zarr`` keep the numbers alone: give covariates to the fit of these.
     sample_weight : one number for each row, as for fits, optional
         They belong to the rows as covariates do, and fits and measures use them as if they had been passed.
     labels, groups : one for each row, as ``y`` and ``groups`` of fits, optional
@@ -298,7 +294,6 @@ def open(
             )
         fill, missing_value = None, fill
     check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
-    check_choice("repeats", repeats, ("warn", "keep"))
     if fill is not None:
         check_choice("fill", fill, ("default",))
     described, asked = RowPattern(), axes or any(one is not None for one in (pattern, columns, missing_value))
@@ -319,7 +314,6 @@ def open(
             texts = tuple([one for one in own if isinstance(one, str)])
             options["wanted"] = Wanted(keys, texts if len(texts) == len(own) else None)
         X, shape = open_samples(source, member=member, **options)
-        X = carrying(X, repeats=True) if repeats == "keep" else X
         beside = {"covariates": covariates, "sample_weight": sample_weight, "labels": labels, "groups": groups}
         known, plain = carried(X), described == RowPattern(missing=described.missing)
         coded = bool(described.missing) and not is_csr(X._meta)

@@ -192,19 +192,6 @@ class View:
             found[~np.isfinite(flat).take(self.complete, axis=1).all(axis=1)] = np.nan
         return found
 
-    def of_rows(self, values: NDArray[Any]) -> NDArray[Any]:
-        """Return the values of rows, given by sample and by the axes that number its rows, such as a mask of tokens.
-
-        The axes are in the order in which they are stored. Values of another shape are returned unchanged.
-        """
-        axes = sorted(self.row_axes)
-        sizes = tuple(self.sample[axis] for axis in axes)
-        if not sizes or values.shape[1:] != sizes:
-            return values
-        taken = tuple(self.taken[axis] for axis in axes) if self.taken else ()
-        rows = View(sizes, tuple(axes.index(axis) for axis in self.row_axes), (), taken=taken)
-        return rows.apply(values.reshape(len(values), -1))[:, 0]
-
     def _sparse(self, samples: Any) -> Any:
         """Return the chosen columns of CSR rows, with sorted indices."""
         if self.absent == "nan" and self.columns is not None:  # what is not stored is 0, which is a value

@@ -14,7 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import Input, Integers, Matrix, Vector
-from bigpca.data.dask_arrays import view_of
 from bigpca.data.sparse import scaled_rows, without_values
 from bigpca.errors import brief
 from bigpca.forms import Values
@@ -29,8 +28,7 @@ def open_weights(weights: Any, X: Any = None) -> Vector:
     Parameters
     ----------
     weights : array, list, pandas or Dask object, zarr.Array or path
-        As the labels of :func:`bigpca.data.labels.open_labels`. For the rows of a pattern, an array may have the axes
-        that number them: (n, t) for "n t d -> (n t) d", such as a mask of tokens.
+        As the labels of :func:`bigpca.data.labels.open_labels`.
     X : the opened rows, by whose keys weights are joined as in :func:`bigpca.data.keys.aligned`, default None
 
     Raises
@@ -40,13 +38,10 @@ def open_weights(weights: Any, X: Any = None) -> Vector:
     ValueError
         If they are not one column, or a weight is missing, negative or not finite.
     """
-    from bigpca.data.labels import as_array, one_each, rows_shown  # which imports the formats of files
+    from bigpca.data.labels import one_each, rows_shown  # which imports the formats of files
 
     if isinstance(weights, Number):
         raise ValueError(f"sample_weight = {weights!r} is one number. Give one weight for each row.")
-    view = None if X is None else view_of(X)[1]
-    if view is not None and view.row_axes and len(getattr(weights, "shape", ())) == 1 + len(view.row_axes):
-        weights = view.of_rows(as_array(weights, "weight"))
     if X is not None and not isinstance(weights, np.ndarray):
         from bigpca.data.keys import in_row_order
 

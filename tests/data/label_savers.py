@@ -20,7 +20,6 @@ WORDS[:2] = "ape", "bee"
 NAMES = np.where(WORDS == "", "dog", WORDS)  # without the empty string, which is a gap in CSV
 REALS = RNG.standard_normal(N)
 VECTORS = RNG.standard_normal((N, 3))
-ONE_HOT = np.eye(7, dtype=np.int64)[INTEGERS + 3]
 
 
 def save_npy(folder: Path, y: np.ndarray) -> Any:

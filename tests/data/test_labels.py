@@ -24,7 +24,6 @@ from tests.data.label_savers import (
     HOLDERS,
     INTEGERS,
     NAMES,
-    ONE_HOT,
     REALS,
     VECTORS,
     WORDS,
@@ -121,36 +120,10 @@ def test_vectors_of_real_numbers_stay_in_their_columns(hold: Any, tmp_path: Path
 
 
 def test_integers_are_targets_where_that_is_asked_for() -> None:
-    for y in (INTEGERS, ONE_HOT, BOOLEANS, INTEGERS.tolist()):
+    for y in (INTEGERS, np.stack([INTEGERS, INTEGERS], 1), BOOLEANS, INTEGERS.tolist()):
         labels = open_labels(y, N, kind="targets")
         assert isinstance(labels, TargetLabels)
         assert np.array_equal(labels.values, np.asarray(y, float).reshape(N, -1))
-
-
-@pytest.mark.parametrize(
-    ("y", "kind"),
-    [
-        (ONE_HOT, "auto"),
-        (ONE_HOT.astype(bool), "auto"),
-        (ONE_HOT.astype("u1").tolist(), "auto"),
-        (pd.get_dummies(pd.Series(INTEGERS)), "auto"),
-        (ONE_HOT.astype("f4"), "classes"),
-        (ONE_HOT, "classes"),
-        (da.from_array(ONE_HOT, chunks=(4, 3)), "auto"),
-    ],
-)
-def test_one_hot_rows_are_the_numbers_of_their_columns(y: Any, kind: str) -> None:
-    labels = open_labels(y, N, kind=kind)
-    assert isinstance(labels, ClassLabels)
-    columns = np.argmax(np.asarray(y), axis=1)
-    assert np.array_equal(labels.classes[labels.codes], columns)
-    assert np.array_equal(labels.classes, np.unique(columns))
-
-
-def test_a_column_that_no_row_marks_is_no_class() -> None:
-    labels = open_labels([[0, 1, 0], [0, 0, 1]], 2)
-    assert isinstance(labels, ClassLabels)
-    assert (labels.classes.tolist(), labels.codes.tolist()) == ([1, 2], [0, 1])
 
 
 def test_whole_real_numbers_are_classes_only_where_that_is_asked_for() -> None:
@@ -348,15 +321,6 @@ def test_a_row_that_lacks_one_of_its_targets_is_missing() -> None:
     assert np.array_equal(labels.values, y, equal_nan=True)
 
 
-def test_one_hot_rows_may_be_missing() -> None:
-    y = ONE_HOT.astype(float)
-    y[3] = np.nan
-    labels = open_labels(y, N, kind="classes", missing="drop")
-    assert isinstance(labels, ClassLabels)
-    assert np.flatnonzero(labels.codes < 0).tolist() == [3]
-    assert labels.missing == 1
-
-
 # Tables of text.
 
 
@@ -404,8 +368,6 @@ def test_later_labels_are_coded_in_the_same_classes() -> None:
     assert labels.encode(["bee", None, "bee"], missing="drop").tolist() == [1, -1, 1]
     numbers = classes_of(INTEGERS)
     assert np.array_equal(numbers.encode(INTEGERS.astype(float)), numbers.codes)
-    one_hot = classes_of(ONE_HOT)
-    assert np.array_equal(one_hot.encode(ONE_HOT[:5]), one_hot.codes[:5])
     with pytest.raises(ValueError, match=r"1 of 2 labels are missing \(row 1\)"):
         labels.encode(["bee", None])
     with pytest.raises(ValueError, match=r"2 classes are new: eel, fox. The 4 known classes are .*ape, bee, cat"):

@@ -213,7 +213,6 @@ ENCODINGS: dict[str, tuple[Any, list[Any]]] = {
     "strings": (NAMES[Y], ["ape", "bee", "cod", "dog"]),
     "list": (list(NAMES[Y]), ["ape", "bee", "cod", "dog"]),
     "bytes": (NAMES[Y].astype("S"), [b"ape", b"bee", b"cod", b"dog"]),
-    "one-hot": (one_hot(Y).astype(int), [0, 1, 2, 3]),
     "sparse integers": (np.array([70, -3, 10**12, 0])[Y], [-3, 0, 70, 10**12]),
     "column": (Y[:, None], [0, 1, 2, 3]),
     "series": (pd.Series(NAMES[Y], index=np.arange(N)[::-1]), ["ape", "bee", "cod", "dog"]),
