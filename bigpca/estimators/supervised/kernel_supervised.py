@@ -269,13 +269,8 @@ class LabelledFeatures(KernelModel):
         """Check the parameters and return the problem."""
 
     def _fit(self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None) -> FeatureLabelFit | DualFit:
-        return self._planned(rows, y, self._problem(), like)
-
-    def _planned(
-        self, rows: Rows, y: Unchecked, problem: Problem, like: KernelSpectrum | None = None
-    ) -> FeatureLabelFit:
         """Plan a fit on the features of landmarks, or the read of rows to be added."""
-        rows = rows_of_fit(self, rows)
+        problem, rows = self._problem(), rows_of_fit(self, rows)
         if like is not None:
             old = kept_labels(like)
             if problem.whole:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TypeAlias, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,28 +16,17 @@ from bigpca.data.labels import ClassLabels, open_labels
 from bigpca.engine.driver import solving_with
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import check_choice
-from bigpca.estimators.kernel.maps import Expansion, KernelScores
-from bigpca.estimators.kernel.spectrum import KernelSpectrum
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.fit import called, execute, fit_seed
 from bigpca.estimators.shared.opening import opened_alone, read_mapped, rows_like
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
-from bigpca.estimators.supervised.kernel_supervised import (
-    FeatureLabelFit,
-    FeatureRead,
-    KernelRoweisDiscriminantAnalysis,
-)
 from bigpca.estimators.supervised.problems import check_classes
-from bigpca.estimators.supervised.statistics import KeptStatistics, LabelStatistics
 from bigpca.parameters import FACTOR
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.reading.row_maps import RowMap
 from bigpca.settings import setting
-from bigpca.solvers.roweis import Axes
 
-RoweisModel: TypeAlias = RoweisDiscriminantAnalysis | KernelRoweisDiscriminantAnalysis
 CRITERIA = ("nearest-mean", "1-nn")
 
 
@@ -50,17 +39,11 @@ class RoweisMap:
     r1, r2 : ndarray of shape (a,), (b,)
     models : list of a lists of b fitted models
         ``models[i][j]`` is fitted with ``r1[i]`` and ``r2[j]``.
-    statistics : LabelStatistics
-        Of the rows, or of their features under a kernel: what all models were solved from.
-    axes : list of a lists of b Axes
-        Those of the models, in the columns of the statistics.
     """
 
     r1: NDArray[np.float64]
     r2: NDArray[np.float64]
-    models: list[list[RoweisModel]]
-    statistics: LabelStatistics
-    axes: list[list[Axes]]
+    models: list[list[RoweisDiscriminantAnalysis]]
 
     def errors(self, X: Input, y: Input, *, criterion: str = "nearest-mean") -> NDArray[np.float64]:
         """Return the share of held-out rows that are classified wrongly by their scores, (a, b): one read of X.
@@ -91,30 +74,15 @@ class RoweisMap:
         ends = np.cumsum([model.n_components_ for model in flat])
         width, labelled = int(ends[-1]), RowsAt(int(ends[-1]), np.flatnonzero(labels.used))
         flops = 2 * first.n_features_in_ * width
-        read = read_mapped(rows, _joint_map(flat), labelled, "scores of the map", width=width, flops=flops)
-        numbers, scores = read.found()
-        seen = np.flatnonzero(self.statistics.moments.counts)  # a class whose rows were all omitted has no mean
-        means = self.statistics.moments.means[seen] - self.statistics.mean
-        found = []
-        axes = [own for line in self.axes for own in line]
-        for own, part in zip(axes, np.split(scores, ends[:-1], axis=1), strict=True):
-            found.append(_error(seen, means @ own.components.T, part, truth[numbers], criterion))
+        # The scores of all models, side by side.
+        components = np.concatenate([model.components_ for model in flat])
+        joint = Projection(first.mean_, None, components, None, first.nan_policy)
+        numbers, scores = read_mapped(rows, joint, labelled, "scores of the map", width=width, flops=flops).found()
+        seen = np.flatnonzero(first.class_counts_)  # a class whose rows were all omitted has no mean
+        means = first.class_means_[seen] - first.mean_
+        parts = zip(flat, np.split(scores, ends[:-1], axis=1), strict=True)
+        found = [_error(seen, means @ one.components_.T, part, truth[numbers], criterion) for one, part in parts]
         return np.array(found).reshape(len(self.r1), len(self.r2))
-
-
-def _joint_map(models: list[RoweisModel]) -> RowMap:
-    """Return the map to the scores of all models, side by side."""
-    first = models[0]
-    if isinstance(first, RoweisDiscriminantAnalysis):
-        components = np.concatenate([model.components_ for model in models])
-        return Projection(first.mean_, None, components, None, first.nan_policy)
-    expansions = [e for e in (model._expansion() for model in models) if isinstance(e, Expansion)]
-    joint = replace(
-        expansions[0],
-        coefficients=np.hstack([e.coefficients for e in expansions]),
-        offsets=np.concatenate([e.offsets for e in expansions]),
-    )
-    return KernelScores(joint, first.nan_policy)
 
 
 def _error(classes: Integers, means: Matrix, scores: Array, truth: Array, criterion: str) -> float:
@@ -160,13 +128,13 @@ def roweis_map(
     y: Input,
     grid: int | Sequence[float] = 11,
     *,
-    model: RoweisModel | None = None,
+    model: RoweisDiscriminantAnalysis | None = None,
     progress: ProgressArgument = None,
 ) -> RoweisMap:
     """Fit Roweis discriminant analysis at every (r1, r2) of a grid, from one read of X.
 
-    It also costs one complete eigenproblem of order d, and one for the leading k pairs of each model. With a kernel,
-    the landmarks are chosen first, the read computes their features, and d is the number of landmarks.
+    It also costs one complete eigenproblem of order d, and one for the leading k pairs of each model. For a kernel,
+    give the scores of all axes of :class:`bigpca.NystromKernelPCA`.
 
     Parameters
     ----------
@@ -176,7 +144,7 @@ def roweis_map(
         Values of r1 and of r2; a number of them is evenly spaced. For large n, an even grid of the printed formula
         shows only its corners: give ``[0, *np.logspace(-2 * np.log10(n), 0, 10)]``, or a model with
         ``normalize=True``.
-    model : RoweisDiscriminantAnalysis or KernelRoweisDiscriminantAnalysis
+    model : RoweisDiscriminantAnalysis
         Its parameters are used for all models; r1 and r2 are replaced. By default of two components.
     progress : default None
         As in ``fit``.
@@ -195,47 +163,33 @@ def roweis_map(
     (3, 3)
     """
     template = RoweisDiscriminantAnalysis(2) if model is None else model
-    if not isinstance(template, RoweisModel):
+    if not isinstance(template, RoweisDiscriminantAnalysis):
         raise TypeError(
-            f"model = {template!r} has no parameters r1 and r2 for a map. Give a RoweisDiscriminantAnalysis or "
-            f"KernelRoweisDiscriminantAnalysis; Fisher's discriminant is the map's corner (0, 1)."
+            f"model = {template!r} has no parameters r1 and r2 for a linear map. Give a RoweisDiscriminantAnalysis; "
+            "Fisher's discriminant is the map's corner (0, 1)."
         )
     problem = template._problem().at(0.5, 0.5)  # the whole scatter determines all points
     rows = replace(opened_alone(template, X, y), seed=fit_seed(template))
     fit = template._planned(rows, rows.y, problem)
     values = grid_values(grid)
     # Rejected before the read, as are values outside [0, 1]: a scatter that must be singular.
-    if not problem.featured and 1.0 in values:
+    if 1.0 in values:
         problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
-    reads = fit.statistics if isinstance(fit, FeatureLabelFit) else fit.read
     call = f"bigpca.roweis_map(X, y, model={called(template)})"
-    result, made = execute(template, fit, reads, call, progress=progress)
-    read = cast("KeptStatistics | FeatureRead", result)  # what both kinds of fit read
+    read, made = execute(template, fit, fit.read, call, progress=progress)
     statistics = read.statistics
     check_classes(statistics, 1.0, 1.0)
     flops = 20.0 * statistics.moments.n_features**3  # as of one fit, so that the models have its bits
     with solving_with(setting(template, "solve_threads")), blas_threads(problem.threads, flops):
         # One rotation into the eigenvectors of S_W serves all points; each then takes its k leading pairs.
         family = problem.at(1.0, 1.0).family(statistics)
-        models: list[list[RoweisModel]] = []
-        found: list[list[Axes]] = []
+        models: list[list[RoweisDiscriminantAnalysis]] = []
         for r1 in values:
             models.append([])
-            found.append([])
             for r2 in values:
                 own = clone(template).set_params(r1=float(r1), r2=float(r2))
                 axes = problem.at(r1, r2).axes(family, statistics)
-                finish(own, rows, fit.plan, _result(read, axes))
+                finish(own, rows, fit.plan, SupervisedResult(statistics, read.supervision, axes))
+                own._provenance = made
                 models[-1].append(own)
-                found[-1].append(axes)
-        solved = RoweisMap(values, values.copy(), models, statistics, found)
-    for own in (own for line in solved.models for own in line):
-        own._provenance = made
-    return solved
-
-
-def _result(read: KeptStatistics | FeatureRead, axes: Axes) -> SupervisedResult | KernelSpectrum:
-    """Return the result of a fit with these axes."""
-    return (
-        read.fit(axes) if isinstance(read, FeatureRead) else SupervisedResult(read.statistics, read.supervision, axes)
-    )
+    return RoweisMap(values, values.copy(), models)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.spatial.distance import cdist
-from sklearn.base import clone
 
 import bigpca as bp
 from bigpca import (
@@ -208,51 +207,19 @@ def test_errors_that_cannot_be_are_rejected(found: RoweisMap) -> None:
 
 
 @pytest.mark.parametrize("options", [{"regularization": 1e-3}, {"regularization": 1e-3, "normalize": True}], ids=str)
-def test_every_model_of_a_kernel_map_is_the_one_fitted_alone(options: dict[str, Any]) -> None:
-    template = KernelRoweisDiscriminantAnalysis(2, gamma=0.05, sampling=X[:40], **options)
-    whole = roweis_map(X, Y, [0, 0.35, 1], model=template)
-    for i, r1 in enumerate(whole.r1):
-        for j, r2 in enumerate(whole.r2):
-            one = whole.models[i][j]
-            alone = clone(template).set_params(r1=float(r1), r2=float(r2)).fit(X, Y)
-            np.testing.assert_allclose(one.eigenvalues_, alone.eigenvalues_, rtol=1e-8)
-            np.testing.assert_allclose(one.transform(NEW), alone.transform(NEW), atol=1e-7)
-            np.testing.assert_array_equal(one.classes_, alone.classes_)
-
-
-@pytest.mark.parametrize("criterion", ["nearest-mean", "1-nn"])
-def test_errors_of_a_kernel_map_are_those_of_its_models(criterion: str) -> None:
-    template = KernelRoweisDiscriminantAnalysis(2, gamma=0.05, sampling=X[:40], regularization=1e-3)
-    whole = roweis_map(X, Y, [0, 0.5, 1], model=template)
-    errors = whole.errors(NEW, NEW_Y, criterion=criterion)
-    for i, line in enumerate(whole.models):
-        for j, model in enumerate(line):
-            scores, training = model.transform(NEW), model.transform(X)
-            if criterion == "1-nn":
-                distances = cdist(scores, scores) + np.diag(np.full(len(NEW), np.inf))
-                guess = NEW_Y[distances.argmin(axis=1)]
-            else:
-                means = np.stack([training[c == Y].mean(axis=0) for c in range(C)])
-                guess = cdist(scores, means).argmin(axis=1)
-            assert errors[i, j] == np.mean(guess != NEW_Y)
-
-
-def test_a_kernel_map_reads_once_beyond_the_choice_of_landmarks(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    given, held = stored(tmp_path, X, (25, D)), stored(tmp_path, NEW, (10, D))
-    template = KernelRoweisDiscriminantAnalysis(2, gamma=0.05, sampling=X[:40], regularization=1e-3)
-    reads = Reads().watch(monkeypatch)
-    clone(template).fit(given, Y)
-    alone = reads.per_chunk((N, D), (25, D))
-    whole = roweis_map(given, Y, 11, model=template)
-    np.testing.assert_array_equal(reads.per_chunk((N, D), (25, D)), alone)
-    whole.errors(held, NEW_Y)
-    assert (reads.per_chunk((90, D), (10, D)) == 1).all()
+def test_a_map_of_the_scores_of_landmarks_has_the_models_of_a_kernel(options: dict[str, Any]) -> None:
+    landmarks: dict[str, Any] = {"gamma": 0.05, "sampling": X[:40]}
+    features = bp.NystromKernelPCA(None, kernel="rbf", **landmarks).fit(X)
+    whole = roweis_map(features.transform(X), Y, [0, 0.35, 1], model=RoweisDiscriminantAnalysis(2, **options))
+    for one in (one for line in whole.models for one in line):
+        alone = KernelRoweisDiscriminantAnalysis(2, r1=one.r1, r2=one.r2, **landmarks, **options).fit(X, Y)
+        np.testing.assert_allclose(one.eigenvalues_, alone.eigenvalues_, rtol=1e-7)
+        found, expected = one.transform(features.transform(NEW)), alone.transform(NEW)
+        np.testing.assert_allclose(found * np.sign((found * expected).sum(axis=0)), expected, atol=1e-6)
 
 
 def test_what_no_rows_could_make_right_is_rejected_before_the_read() -> None:
-    with pytest.raises(TypeError, match=r"FisherDiscriminantAnalysis\(\) has no parameters r1 and r2 for a map"):
+    with pytest.raises(TypeError, match=r"FisherDiscriminantAnalysis\(\) has no parameters r1 and r2 for a linear map"):
         roweis_map(unreadable(N, D), Y, 3, model=FisherDiscriminantAnalysis())  # type: ignore[arg-type]
     wide = unreadable(20, 50, chunk=5)
     with pytest.raises(ValueError, match="20 rows of 2 classes differ from their means in at most 18 of 50 directions"):
