@@ -389,7 +389,7 @@ def test_parquet_files_that_disagree_are_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("b.safetensors", r"b.safetensors has 1 bytes and is not a complete safetensors file"),
+        ("b.safetensors", r"b.safetensors is not a complete safetensors file"),
         ("data-00000.arrow", r"holds data-00000.arrow, which is not read\. .*datasets\.load_from_disk\(folder\)"),
         ("b.h5", r"holds b.h5; a folder is read as shards only if .* bp.open\(\[path, ...\]\)"),
     ],
@@ -441,12 +441,10 @@ def test_a_tensor_of_other_numbers_is_named(change: Any, message: str, tmp_path:
 
 def test_broken_safetensors_are_named(tmp_path: Path) -> None:
     path = tmp_path / "x.safetensors"
-    path.write_bytes(struct.pack("<Q", 10**9) + b"{}")
-    with pytest.raises(CorruptedChunkError, match="has 10 bytes and is not a complete safetensors file"):
-        sources.open(path)
-    path.write_bytes(struct.pack("<Q", 4) + b"nope")
-    with pytest.raises(CorruptedChunkError, match="its header is not JSON"):
-        sources.open(path)
+    for data in (b"x", struct.pack("<Q", 10**9) + b"{}", struct.pack("<Q", 4) + b"nope"):
+        path.write_bytes(data)
+        with pytest.raises(CorruptedChunkError, match=r"x\.safetensors is not a complete safetensors file"):
+            sources.open(path)
     header = json.dumps({"w": {"dtype": "C64", "shape": [1, 2], "data_offsets": [0, 16]}}).encode()
     path.write_bytes(struct.pack("<Q", len(header)) + header + bytes(16))
     with pytest.raises(TypeError, match="tensor 'w' has dtype C64, which NumPy does not support"):

@@ -322,23 +322,7 @@ def test_a_torch_file_is_never_unpickled(tmp_path: Path) -> None:
         bp.open(tmp_path / "x.pt")
 
 
-@pytest.mark.parametrize(
-    "header",
-    [[], {"x": 3}, {"x": {}}, {"x": {"dtype": "F32", "shape": "ab", "data_offsets": [0, 8]}},
-     {"x": {"dtype": "F32", "shape": [-1, 2], "data_offsets": [0, 8]}},
-     {"x": {"dtype": "F32", "shape": [1, 2], "data_offsets": [-9, 8]}}],
-)  # fmt: skip
-def test_a_safetensors_header_is_not_believed(header: Any, tmp_path: Path) -> None:
-    text = json.dumps(header).encode()
-    (tmp_path / "x.safetensors").write_bytes(struct.pack("<Q", len(text)) + text + bytes(64))
-    with (
-        little_memory(),
-        pytest.raises(CorruptedChunkError, match=r"x\.safetensors is not a safetensors file: its header lacks"),
-    ):
-        bp.open(tmp_path / "x.safetensors")
-
-
-def safetensors(path: Path, tensors: dict[str, Any], held: int) -> Path:
+def safetensors(path: Path, tensors: Any, held: int) -> Path:
     text = json.dumps(tensors).encode()
     path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(held))
     return path
@@ -349,37 +333,17 @@ def tensor(start: int, stop: int, shape: tuple[int, ...] = (4, 2), dtype: str = 
 
 
 @pytest.mark.parametrize(
-    ("tensors", "held", "message"),
-    [
-        ({"x": tensor(0, 24)}, 24, "needs [0-9]+: the file is truncated"),
-        ({"x": tensor(0, 40)}, 40, "is at bytes 0 to 40; 32 bytes were expected"),
-        ({"x": tensor(8, 40)}, 40, "that all tensors fill the 40 of the file"),
-        ({"x": tensor(0, 32), "y": tensor(16, 48)}, 48, "that all tensors fill the 48 of the file"),
-        ({"x": tensor(0, 32)}, 31, "needs 32|needs [0-9]+: the file is truncated"),
-        ({"x": tensor(0, 32)}, 33, "that all tensors fill the 33 of the file"),
-        ({"x": tensor(0, 32) | {"data_offsets": [0]}}, 32, "its header lacks"),
-        ({"x": tensor(32, 0)}, 32, "its header lacks"),
-        ({"x": tensor(0, 32) | {"data_offsets": "ab"}}, 32, "its header lacks"),
-    ],
+    ("tensors", "held"),
+    [([], 64), ({"x": 3}, 64), ({"x": tensor(0, 8, (-1, 2))}, 8), ({"x": tensor(0, 24)}, 24),
+     ({"x": tensor(8, 40)}, 40), ({"x": tensor(0, 32), "y": tensor(16, 48)}, 48),
+     ({"x": tensor(0, 32)}, 31), ({"x": tensor(0, 32)}, 33)],
 )  # fmt: skip
-def test_tensors_fill_a_safetensors_file_without_holes_and_overlaps(
-    tensors: dict[str, Any], held: int, message: str, tmp_path: Path
-) -> None:
-    with pytest.raises(CorruptedChunkError, match=message):
+def test_tensors_fill_a_safetensors_file_without_holes_and_overlaps(tensors: Any, held: int, tmp_path: Path) -> None:
+    with (
+        little_memory(),
+        pytest.raises(CorruptedChunkError, match=r"x\.safetensors is not a complete safetensors file"),
+    ):
         bp.open(safetensors(tmp_path / "x.safetensors", tensors, held), member="x")
-
-
-def test_tensors_beside_others_of_dtypes_that_numpy_lacks_are_read(tmp_path: Path) -> None:
-    tensors = {
-        "z": tensor(0, 6, (3,), "BF16"),
-        "x": tensor(6, 38),
-        "e": tensor(38, 38, (0, 9)),
-        "h": tensor(38, 40, (5,), "F9"),
-    }
-    path = safetensors(tmp_path / "x.safetensors", tensors, 40)
-    np.testing.assert_array_equal(bp.open(path, member="x").compute(), np.zeros((4, 2)))
-    with pytest.raises(TypeError, match="tensor 'h' has dtype F9, which NumPy does not support"):
-        bp.open(path, member="h")
 
 
 def test_a_page_of_parquet_whose_checksum_is_wrong_is_named(tmp_path: Path) -> None:
