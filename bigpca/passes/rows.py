@@ -12,14 +12,14 @@ from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property
-from typing import NamedTuple, TypedDict, Unpack, cast
+from functools import cached_property, reduce
+from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
 
 import bigpca.dask_array as da
-from bigpca.arrays import Array, DType, Vector, working_dtype
+from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.costs import BlockForm, Work
 from bigpca.csr import SPARSE_SLAB_BYTES
 from bigpca.data.batches import BatchRows, batches_of, reject_batches
@@ -463,8 +463,6 @@ class Rows:
         Number of columns of a row before the maps, and after them.
     widths : tuple of int
         Columns of each of several blocks that stand side by side; empty for one, also what a map made of several.
-    fill : ColumnFill or None
-        What replaces missing values; None if nothing does.
     dtype : numpy.dtype
         As stored; float64 where missing values are filled by means.
     """
@@ -485,7 +483,6 @@ class Rows:
     viewed_columns: int = field(init=False)
     n_columns: int = field(init=False)
     widths: tuple[int, ...] = field(init=False)
-    fill: ColumnFill | None = field(init=False)
     dtype: DType = field(init=False)
 
     def __post_init__(self) -> None:
@@ -493,7 +490,6 @@ class Rows:
         n, d = origin.shape
         width = steps[-1].width if steps else int(d)
         widths = origin.widths or self.order.widths
-        fill = next((step.f for step in steps if isinstance(step.f, ColumnFill)), None)
         vars(self).update(
             form=origin.form,
             sparse=not origin.form.shifts,
@@ -501,8 +497,7 @@ class Rows:
             viewed_columns=int(d),
             n_columns=width,
             widths=widths if sum(widths) == width else (),
-            fill=fill,
-            dtype=origin.dtype if fill is None else fill.output_dtype(origin.dtype),
+            dtype=reduce(lambda dtype, step: step.f.output_dtype(dtype), self.stored_steps, origin.dtype),
         )
 
     @classmethod
@@ -596,6 +591,11 @@ class Rows:
         return replace(self, counted=CountedRows.of(weights, X, n, open_ended=self.order.open_ended))
 
     @property
+    def stored_steps(self) -> tuple[MapStep, ...]:
+        """The first maps, of rows as they are stored."""
+        return tuple(step for step in self.steps if step.f.of_stored)
+
+    @property
     def X(self) -> da.Array:
         """The rows as a Dask array (n, d), before the maps."""
         return self.origin.X
@@ -609,7 +609,7 @@ class Rows:
     @property
     def by_columns(self) -> Source | None:
         """The source, if blocks of all rows of its columns are those of the rows, maybe with missing values filled."""
-        kept = all(not step.f.changes or (step.f is self.fill and not step.f.leaves) for step in self.steps)
+        kept = len(self.stored_steps) == len(self.steps) and not self.with_gaps
         return self.origin.stored if self.origin.view is None and kept else None
 
     @property
@@ -636,16 +636,17 @@ class Rows:
     @property
     def with_gaps(self) -> bool:
         """Whether NaN stay in the rows that states get."""
-        return self.fill is not None and self.fill.leaves
+        return any(step.f.leaves for step in self.steps)
 
     @property
     def means(self) -> Vector | None:
         """The means of what is there (n_columns,), after the maps, about which rows with gaps are; None of others."""
-        if self.fill is None or not self.fill.leaves or self.fill.means is None:
+        known = [step.f.means for step in self.steps if isinstance(step.f, ColumnFill) and step.f.leaves]
+        if not known or known[0] is None:
             return None
-        found = self.fill.means[None]
-        for step in self.steps:
-            found = found if step.f.of_stored else cast("Array", step.f.apply(found, "the means"))
+        found: Values = known[0][None]
+        for step in self.steps[len(self.stored_steps) :]:
+            found = step.f.apply(found, "the means")
         return np.asarray(found[0], np.float64)
 
     @property
@@ -802,7 +803,8 @@ class Prices:
 
     def copied_row_bytes(self, dtype: DType) -> int:
         """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""
-        owned = self.rows.origin.form.shifts and (self.rows.origin.owned or self.rows.fill is not None)
+        changed = self.rows.origin.owned or any(step.f.changes for step in self.rows.stored_steps)
+        owned = self.rows.origin.form.shifts and changed
         return 0 if owned and dtype == self.rows.dtype else math.ceil(self.row_bytes(dtype))
 
 
@@ -812,7 +814,7 @@ def as_given(rows: Rows, **changed: Unpack[Given]) -> Rows:
 
 
 def filled(rows: Rows) -> Rows:
-    """Return the same rows with missing values filled by :attr:`Rows.fill`, or left, about means.
+    """Return the same rows with missing values filled, or left, about means.
 
     The means are those that the search of columns found, or a read of the fit finds them. Rows of integers, which have
     no missing values, are returned as they are.

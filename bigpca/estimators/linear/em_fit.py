@@ -31,6 +31,7 @@ from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.expected_scores import ExpectedScores, LatentModel
 from bigpca.passes.fold import Declared, Folded, Read, costs
 from bigpca.passes.reading.blocks import PRECISE
+from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.rows import Rows
 from bigpca.solvers.eigh import NOISE, fix_signs, rounded_squares
 
@@ -261,7 +262,9 @@ class ProbabilisticFit(EMFit[PCAResult]):
 
 def filled_up(rows: Rows) -> Rows:
     """Return the same rows with means in their gaps."""
-    steps = (replace(one, f=replace(one.f, leaves=False)) if one.f is rows.fill else one for one in rows.steps)
+    steps = (
+        replace(one, f=replace(one.f, leaves=False)) if isinstance(one.f, ColumnFill) else one for one in rows.steps
+    )
     return replace(rows, steps=tuple(steps))
 
 

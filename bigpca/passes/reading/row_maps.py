@@ -48,10 +48,13 @@ class RowMap(ABC):
         and keep the number and the width of rows.
     changes : bool
         Whether the result may be other rows, not rows that were only checked.
+    leaves : bool
+        Whether NaN of incomplete rows are left in the result.
     """
 
     of_stored: ClassVar[bool] = False
     changes: ClassVar[bool] = True
+    leaves: bool = False
 
     @abstractmethod
     def apply(self, rows: Values, where: str) -> Values:
