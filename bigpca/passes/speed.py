@@ -11,7 +11,7 @@ import numpy as np
 from bigpca.arrays import Array
 from bigpca.blas import add_product, one_blas_thread
 from bigpca.devices import Namespace, speed_of
-from bigpca.passes.reading.blocks import prepare_block
+from bigpca.forms import DENSE
 
 # No solver is chosen by it, because the choice, and with it the bits, must not depend on the machine.
 SIDE = 1024  # columns of the rows that are read
@@ -47,7 +47,7 @@ def machine_speed() -> dict[str, float]:
 
     def read() -> None:
         rows = np.frombuffer(codec.decode(encoded), np.float32).reshape(-1, SIDE).copy()
-        prepare_block(rows, 0, zero, owned=True, nan_policy="raise", where="")
+        DENSE.centred(rows, zero, owned=True, dtype=rows.dtype, find_largest=False)
 
     return {"single": rates[0], "double": rates[1], "read": drawn.nbytes / _least_seconds(read)}
 

@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, TypeVar
 
 import dask.array as da
@@ -26,6 +27,8 @@ from bigpca.engine.run import Run
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.fold import Folded, Read
+from bigpca.passes.reading.blocks import Block
+from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.rows import Rows
 
 State = TypeVar("State", bound=Accumulator)
@@ -34,6 +37,24 @@ Array = NDArray[Any]
 
 def normal(n: int, d: int, *, mean: float = 3.0, seed: int = 0, dtype: str = "f4") -> Array:
     return (np.random.default_rng(seed).normal(size=(n, d)) + mean).astype(dtype)
+
+
+def prepare_block(
+    values: Any,
+    row: int,
+    shift: Array | None,
+    *,
+    owned: bool,
+    nan_policy: str,
+    where: str,
+    find_largest: bool = False,
+    numbers: Array | None = None,
+    keep_nan: bool = False,
+) -> Block:
+    """The rows of a slab less a shift, as a task prepares them."""
+    reader: Any = SimpleNamespace(owned=owned)
+    step = Preparing(reader, values.dtype, nan_policy, searched=find_largest, keeps_nan=keep_nan)
+    return step.prepared(values, row, where, shift, numbers)
 
 
 def write_store(path: Path, A: Array, chunks: tuple[int, ...], **options: Any) -> Any:

@@ -12,7 +12,7 @@ from bigpca.arrays import Array, DType, Integers, working_dtype
 from bigpca.csr import form_of
 from bigpca.devices import Namespace
 from bigpca.errors import NonFiniteError, counted
-from bigpca.forms import DenseForm, Values, magnitude
+from bigpca.forms import DenseForm, Values
 from bigpca.host import HOST
 
 PRECISE_FLOPS = 1e11  # passes, and all typical passes of an iteration, up to this cost are computed in float64
@@ -129,76 +129,13 @@ class Block:
 
 def complete_rows(values: Values) -> NDArray[np.bool_]:
     """Return which rows have finite values only."""
-    return ~_rows_with(values, ~np.isfinite(form_of(values).stored(values)))
+    return ~rows_with(values, ~np.isfinite(form_of(values).stored(values)))
 
 
-def _rows_with(values: Values, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
+def rows_with(values: Values, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
     """Return which rows (b,) have some of the values that they store."""
     form = form_of(values)
     return form.along_rows(form.mapped(values, lambda stored: chosen), np.logical_or, np.bool_)
-
-
-def prepare_block(
-    values: Values,
-    row_start: int,
-    shift: Array | None = None,
-    *,
-    owned: bool,
-    nan_policy: str,
-    where: str,
-    find_largest: bool = False,
-    numbers: Integers | None = None,
-    keep_nan: bool = False,
-    dtype: DType | None = None,
-) -> Block:
-    """Subtract the shift, and detect NaN and infinities by the column sums, which the moments need anyway.
-
-    Memory is traversed once: a strip of rows is converted, shifted, summed and, with ``find_largest``, searched while
-    it is in the cache.
-
-    Parameters
-    ----------
-    values : ndarray of shape (rows, d)
-    shift : ndarray of shape (d,), in the dtype of the block, or None for zeros
-    owned : bool
-        Whether ``values`` may be overwritten.
-    nan_policy : {"raise", "omit", "mean", "pairwise", "em"}
-        "omit" leaves out rows with NaN or infinities. "raise" rejects both, and so does "mean", whose rows were filled
-        as they were read; the others keep NaN.
-    where : str
-        Name of the block in errors.
-    numbers : ndarray of shape (rows,), int64, or None
-        Absolute row numbers, unless they are consecutive from ``row_start`` on.
-    keep_nan : bool
-        Leave NaN in the block, for states that count them: then the policy is that of infinities alone.
-    dtype : dtype or None
-        Of the block; None for that of ``values``.
-
-    Raises
-    ------
-    NonFiniteError
-        Names the number of values, the first rows, the column and the block.
-    """
-    count, d = map(int, values.shape)
-    rows, form = np.arange(row_start, row_start + count) if numbers is None else numbers, form_of(values)
-    with np.errstate(all="ignore"):
-        shifted, sums, largest = form.centred(
-            values, shift, owned=owned, dtype=dtype or values.dtype, find_largest=find_largest
-        )
-        if not np.isfinite(sums).all():
-            stored = form.stored(shifted)
-            bad = np.isinf(stored) if keep_nan else ~np.isfinite(stored)
-            if bad.any():
-                if nan_policy != "omit":
-                    marks = form.dense(form.mapped(shifted, lambda values: bad))
-                    raise non_finite(marks, marks, rows, where, nan_policy)
-                keep = ~_rows_with(shifted, bad)
-                shifted, rows = shifted[keep], rows[keep]
-                largest = magnitude(form.stored(shifted))
-            sums = form.total(shifted)
-    origin, centre = form.origin(shift, sums, len(rows), d)
-    found = largest if find_largest else None
-    return Block(shifted, rows, origin, sums, found, centre=centre)
 
 
 def non_finite(

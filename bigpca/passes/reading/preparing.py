@@ -13,9 +13,9 @@ from bigpca.csr import form_of
 from bigpca.data.weights import CountedRows
 from bigpca.devices import Device, Namespace, all_finite, dtype_of, marks
 from bigpca.engine.interfaces import RowSource
-from bigpca.forms import Values
+from bigpca.forms import Values, magnitude
 from bigpca.host import HOST
-from bigpca.passes.reading.blocks import Block, complete_rows, non_finite, prepare_block
+from bigpca.passes.reading.blocks import Block, complete_rows, non_finite, rows_with
 from bigpca.passes.reading.row_maps import MapStep, map_stored, map_tiles
 
 LARGEST_SUMMED = 1e36  # 128 such values can be added in float32
@@ -131,29 +131,39 @@ class Preparing:
         """Return the finite rows of a slab before the maps: less a shift, or their mean, unless maps follow.
 
         Sparse rows are about zero.
+
+        Raises
+        ------
+        NonFiniteError
+            Names the number of values, the first rows, the column and the block.
         """
         rows = np.arange(row, row + slab.shape[0]) if numbers is None else numbers
         if self.of_stored and self.nan_policy == "omit":
             keep = complete_rows(slab)
             slab, rows = slab[keep], rows[keep]
         stored = map_stored(self.of_stored, slab, rows, where, owned=owned or self.reader.owned)
-        slab, numbers, owned = stored, rows, owned or self.reader.owned or stored is not slab
+        slab, owned = stored, owned or self.reader.owned or stored is not slab
         if self.there:
             return self._on(cast("Device", self.device), slab, rows, where, shift)
-        plain = self.plain
-        about = form_of(slab).first_shift(slab, shift, self.dtype) if plain else None
-        return prepare_block(
-            slab,
-            row,
-            about,
-            owned=owned,
-            nan_policy=self.nan_policy,
-            where=where,
-            find_largest=self.searched and plain,
-            numbers=numbers,
-            keep_nan=self.keeps_nan,
-            dtype=self.dtype,
-        )
+        form, searched = form_of(slab), self.searched and self.plain
+        about = form.first_shift(slab, shift, self.dtype) if self.plain else None
+        # Memory is traversed once: a strip of rows is converted, shifted, summed and searched while it is in the cache.
+        # Column sums, which the moments need anyway, show NaN and infinities.
+        with np.errstate(all="ignore"):
+            shifted, sums, largest = form.centred(slab, about, owned=owned, dtype=self.dtype, find_largest=searched)
+            if not np.isfinite(sums).all():
+                stored = form.stored(shifted)
+                bad = np.isinf(stored) if self.keeps_nan else ~np.isfinite(stored)
+                if bad.any():
+                    if self.nan_policy != "omit":
+                        marks = form.dense(form.mapped(shifted, lambda values: bad))
+                        raise non_finite(marks, marks, rows, where, self.nan_policy)
+                    keep = ~rows_with(shifted, bad)
+                    shifted, rows = shifted[keep], rows[keep]
+                    largest = magnitude(form.stored(shifted))
+                sums = form.total(shifted)
+        origin, centre = form.origin(about, sums, *shifted.shape)
+        return Block(shifted, rows, origin, sums, largest if searched else None, centre=centre)
 
     def _on(self, device: Device, values: Values, rows: Integers, where: str, shift: Array | None) -> Block:
         """Put rows on a device, and subtract the shift there.

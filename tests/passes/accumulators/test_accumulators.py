@@ -44,9 +44,9 @@ from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
-from bigpca.passes.reading.blocks import Block, prepare_block
+from bigpca.passes.reading.blocks import Block
 from bigpca.seeds import uniforms
-from tests.passes.kit import full, normal, scatter_of
+from tests.passes.kit import full, normal, prepare_block, scatter_of
 from tests.peaks import traced_peak
 
 Array = NDArray[Any]

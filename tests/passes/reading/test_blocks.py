@@ -23,8 +23,8 @@ from bigpca.engine.layout import (
 )
 from bigpca.errors import NonFiniteError
 from bigpca.forms import DENSE
-from bigpca.passes.reading.blocks import prepare_block
 from bigpca.passes.rows import OPEN_SLAB_BYTES, OPEN_SLAB_ROWS
+from tests.passes.kit import prepare_block
 
 F4, GIB = np.dtype("f4"), 1 << 30
 chunk_sizes = st.lists(st.one_of(st.integers(0, 5), st.integers(1000, 30000)), max_size=60)

@@ -12,8 +12,7 @@ from numpy.typing import NDArray
 from bigpca import host
 from bigpca.engine.layout import SLAB_ROWS
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.reading.blocks import prepare_block
-from tests.passes.kit import full, normal, scatter_of
+from tests.passes.kit import full, normal, prepare_block, scatter_of
 
 D = 6
 SIZES = {
