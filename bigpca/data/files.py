@@ -104,8 +104,9 @@ def _directory(path: str, member: str | None, missing_chunks: str, wanted: Wante
     if table_paths(path):
         return table_rows(path, member, wanted)
     for name in names:
-        if any(suffix_of(name) in ends.split() for ends in _REMEDIES):
-            raise ValueError(f"{path} holds {brief(name)}, which is not read. {_remedy(name)}")
+        kind = "splits.arrow" if name == "dataset_dict.json" else name  # of Hugging Face
+        if any(suffix_of(kind) in ends.split() for ends in _REMEDIES):
+            raise ValueError(f"{path} holds {brief(name)}, which is not read. {_remedy(kind)}")
         if suffix_of(name) in HDF5_SUFFIXES or is_zarr_directory(os.path.join(path, name)):
             raise ValueError(
                 f"{path} holds {brief(name)}; a folder is read as shards only if it contains .npy, .parquet, .pt or "
@@ -124,10 +125,12 @@ def _glob(pattern: str, member: str | None, wanted: Wanted) -> Source:
     first = next((suffix for suffix in FLAT if any(suffix_of(name) == suffix for name in found)), ".npy")
     others = [name for name in found if suffix_of(name) != first]
     if others:
-        remedy = _remedy(others[0]) if len(others) == len(found) else "Narrow the pattern."
+        why, remedy = "but a pattern may match only files of one format", "Narrow the pattern."
+        if len(others) == len(found):
+            why, remedy = "which is not read", _remedy(others[0])
         if others[0].lower().endswith((".nc", ".nc4")):
             remedy = f'Pass xarray.open_mfdataset({pattern!r})["x"], one of the variables.'
-        raise ValueError(f"{pattern} matches {others[0]}, but a pattern may match only files of one format. {remedy}")
+        raise ValueError(f"{pattern} matches {others[0]}, {why}. {remedy}")
     return joined_shards(pattern, member)
 
 

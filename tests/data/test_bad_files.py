@@ -78,7 +78,10 @@ def test_empty_folders_and_missing_paths_say_what_was_looked_for(tmp_path: Path)
     (tmp_path / "a.txt").write_text("hello")
     with pytest.raises(ValueError, match=r"a.txt has an unknown format"):
         sources.open(tmp_path / "a.txt")
-    with pytest.raises(ValueError, match=r"matches .*a.txt, but a pattern may match"):
+    with pytest.raises(ValueError, match=r"matches .*a.txt, which is not read. Read it with a library"):
+        sources.open(tmp_path / "a.*")
+    np.save(tmp_path / "a.npy", np.eye(3))
+    with pytest.raises(ValueError, match=r"matches .*a.txt, but a pattern may match only files of one format. Narrow"):
         sources.open(tmp_path / "a.*")
     with pytest.raises(TypeError, match=r"the source is dict of several arrays"):
         sources.open({})
@@ -391,6 +394,7 @@ def test_parquet_files_that_disagree_are_named(tmp_path: Path) -> None:
     [
         ("b.safetensors", r"b.safetensors is not a complete safetensors file"),
         ("data-00000.arrow", r"holds data-00000.arrow, which is not read\. .*datasets\.load_from_disk\(folder\)"),
+        ("dataset_dict.json", r"holds dataset_dict.json, which is not read\. .*datasets\.load_from_disk\(folder\)"),
         ("b.h5", r"holds b.h5; a folder is read as shards only if .* bp.open\(\[path, ...\]\)"),
     ],
 )
