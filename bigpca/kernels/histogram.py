@@ -73,40 +73,17 @@ class PreparedHistograms:
 
 
 @dataclass(frozen=True)
-class Term:
-    """What is added up.
-
-    Attributes
-    ----------
-    name : str
-        Of the compiled function.
-    diagonal : float
-        k(x, x) as a multiple of the sum of the prepared row.
-    flops : float
-        Measured cost of one term, in flops of a float64 product (2 for a multiplication and an addition).
-    """
-
-    name: str
-    diagonal: float
-    flops: float
-
-    @property
-    def takes_logarithms(self) -> bool:
-        """Whether it needs the binary logarithms of the rows."""
-        return self.name == "jensen shannon"
-
-
-MINIMUM = Term("minimum", 1.0, 5.0)
-
-
-@dataclass(frozen=True)
 class HistogramKernel(Kernel):
     """A positive semi-definite sum over columns of ``term(x_c, y_c)``, of degree 1 in the prepared rows.
 
-    A block needs the bytes of its result, and up to 1 MiB more.
+    A block needs the bytes of its result, and up to 1 MiB more. A subclass names the compiled ``term``, what k(x, x) is
+    as a multiple of the sum of the prepared row, and the measured cost of a term, in flops of a float64 product (2 for
+    a multiplication and an addition).
     """
 
-    _term: ClassVar[Term]
+    _term: ClassVar[str] = "minimum"
+    _diagonal: ClassVar[float] = 1.0
+    _flops: ClassVar[float] = 5.0
     positive_semidefinite: ClassVar[bool] = True
 
     def _histograms(self, rows: Array, first_row: int) -> Array:
@@ -116,7 +93,7 @@ class HistogramKernel(Kernel):
 
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> PreparedHistograms:
         histograms = np.ascontiguousarray(self._histograms(rows, first_row))
-        if not self._term.takes_logarithms:
+        if self._term != "jensen shannon":
             return PreparedHistograms(histograms, histograms)
         logarithms = np.zeros_like(histograms)
         np.log2(histograms, out=logarithms, where=histograms > 0)
@@ -127,17 +104,17 @@ class HistogramKernel(Kernel):
         X, X_logarithms, Y, Y_logarithms = (
             part.astype(dtype, copy=False) for part in (A.rows, A.logarithms, B.rows, B.logarithms)
         )
-        return column_sums(self._term.name, X, X_logarithms, Y, Y_logarithms, symmetric=A is B)
+        return column_sums(self._term, X, X_logarithms, Y, Y_logarithms, symmetric=A is B)
 
     def diagonal_of(self, A: PreparedHistograms) -> Vector:
-        sums: Vector = self._term.diagonal * A.rows.sum(axis=1, dtype=np.float64)
+        sums: Vector = self._diagonal * A.rows.sum(axis=1, dtype=np.float64)
         return sums
 
     def flops_per_entry(self, d: int) -> float:
-        return self._term.flops * d
+        return self._flops * d
 
     def prepared_bytes(self, d: int, itemsize: int) -> int:
-        return d * itemsize * (2 if self._term.takes_logarithms else 1)
+        return d * itemsize * (2 if self._term == "jensen shannon" else 1)
 
 
 @dataclass(frozen=True)
@@ -156,8 +133,6 @@ class HistogramIntersection(HistogramKernel):
     >>> HistogramIntersection()([[1.0, 5.0], [2.0, 0.0]]).tolist()
     [[6.0, 1.0], [1.0, 2.0]]
     """
-
-    _term = MINIMUM
 
 
 @dataclass(frozen=True)
@@ -181,7 +156,6 @@ class GeneralizedHistogramIntersection(HistogramKernel):
     [[26.0, 1.0], [1.0, 4.0]]
     """
 
-    _term = MINIMUM
     alpha: float = 1.0
 
     def __post_init__(self) -> None:
@@ -234,7 +208,7 @@ class ChiSquare(HistogramKernel):
     [[2.0, 0.5], [0.5, 0.5]]
     """
 
-    _term = Term("chi square", 0.5, 16.0)
+    _term, _diagonal, _flops = "chi square", 0.5, 16.0
 
 
 @dataclass(frozen=True)
@@ -258,7 +232,7 @@ class JensenShannon(HistogramKernel):
     [[8.0, 2.0], [2.0, 2.0]]
     """
 
-    _term = Term("jensen shannon", 2.0, 60.0)
+    _term, _diagonal, _flops = "jensen shannon", 2.0, 60.0
 
 
 @dataclass(frozen=True)

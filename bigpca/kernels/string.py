@@ -19,17 +19,16 @@ from bigpca.kernels.base import Kernel
 LARGEST_CODE = 0x10FFFF  # of Unicode; exact in float32
 
 
-def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[Any]]:
+def string_codes(X: ArrayLike) -> NDArray[np.integer[Any]]:
     """Return the character codes of each string, one string per row, padded with zeros.
 
     Parameters
     ----------
     X : array of strings or of bytes, of shape (n,) or (n, 1); of dtype U, S or object.
-    width : columns of the result; None for the length of the longest string, default None
 
     Returns
     -------
-    ndarray of shape (n, width), uint8 for bytes and int32 for strings
+    ndarray of shape (n, length of the longest string), uint8 for bytes and int32 for strings
 
     Raises
     ------
@@ -60,12 +59,7 @@ def string_codes(X: ArrayLike, width: int | None = None) -> NDArray[np.integer[A
     # NumPy pads to the longest string that the dtype allows: columns without a character go.
     codes = codes[:, : int(np.flatnonzero(codes.any(axis=0)).max(initial=-1)) + 1]
     check_codes(codes, 0)
-    if width is None:
-        return codes.copy()
-    if codes.shape[1] > width:
-        row = int(np.flatnonzero(codes[:, width])[0])
-        raise ValueError(f"string {row} is longer than width = {width} characters. Raise width.")
-    return np.pad(codes, ((0, 0), (0, width - codes.shape[1])))
+    return codes.copy()
 
 
 def check_codes(rows: Array, first_row: int) -> None:

@@ -23,20 +23,11 @@ REARRANGED_BYTES = 8 << 20  # of rearranged rows, or of redrawn W, at a time
 FIXED_BYTES = 1 << 20  # temporaries of building the parts: one block of random numbers and its copies
 
 
-class _Entry:
-    """One cached value, with a lock on which other threads wait while one builds it."""
-
-    def __init__(self, nbytes: int) -> None:
-        self.lock = threading.Lock()
-        self.nbytes = nbytes
-        self.value: Any = None
-
-
 class Cache:
     """The most recently used values, up to ``limit`` bytes in total.
 
     Values are evicted before a new one is built, so the cache never exceeds the limit; an evicted value stays alive
-    until the threads that use it are done.
+    until the threads that use it are done. Other threads wait while one builds a value.
 
     Parameters
     ----------
@@ -45,14 +36,14 @@ class Cache:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._lock = threading.Lock()
-        self._entries: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._lock = threading.RLock()
+        self._values: OrderedDict[Hashable, tuple[int, Any]] = OrderedDict()
 
     @property
     def nbytes(self) -> int:
         """Bytes of all cached values."""
         with self._lock:
-            return sum(entry.nbytes for entry in self._entries.values())
+            return sum(nbytes for nbytes, _ in self._values.values())
 
     def fits(self, nbytes: int) -> bool:
         """Whether a value of this size is cached."""
@@ -70,19 +61,17 @@ class Cache:
         if not self.fits(nbytes):
             return build()
         with self._lock:
-            entry = self._entries.setdefault(key, _Entry(nbytes))
-            self._entries.move_to_end(key)
-            while sum(kept.nbytes for kept in self._entries.values()) > self.limit:
-                self._entries.popitem(last=False)
-        with entry.lock:
-            if entry.value is None:
-                entry.value = build()
-            return entry.value
+            if key not in self._values:
+                while self.nbytes + nbytes > self.limit:
+                    self._values.popitem(last=False)
+                self._values[key] = nbytes, build()
+            self._values.move_to_end(key)
+            return self._values[key][1]
 
     def clear(self) -> None:
         """Remove all values."""
         with self._lock:
-            self._entries.clear()
+            self._values.clear()
 
 
 CACHE = Cache(CACHE_BYTES)

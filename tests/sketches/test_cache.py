@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from bigpca.sketches.base import CACHE, CACHE_BYTES, Cache
+from bigpca.sketches.base import Cache
 
 
 def test_the_values_used_last_stay():
@@ -57,7 +57,3 @@ def test_a_failed_build_is_tried_again():
     with pytest.raises(MemoryError):
         cache.get("key", 1, lambda: (_ for _ in ()).throw(MemoryError))
     assert cache.get("key", 1, lambda: 5) == 5
-
-
-def test_the_sketches_cache_is_bounded_by_256_mib():
-    assert CACHE.limit == CACHE_BYTES == 256 * 2**20

@@ -298,13 +298,6 @@ def test_flops_are_those_of_the_products(sketch, d, flops):
     assert sketch.cost(BlockForm(d)).flops == flops
 
 
-def test_hashing_costs_by_nonzeros_and_not_by_q():
-    wide = BlockForm(100_352)
-    for kind in (SparseSign, FeatureHash):
-        assert kind(2000).cost(wide).flops == kind(10).cost(wide).flops
-    assert FeatureHash(2000).cost(wide).flops * 2000 == Gaussian(2000).cost(wide).flops
-
-
 @pytest.mark.parametrize(("q", "nnz"), [(5, 1), (5, 5), (40, 8), (300, 100)])
 def test_sparse_signs_stand_at_distinct_places_and_all_places_are_as_likely(q, nnz):
     d = 2000
@@ -393,10 +386,6 @@ def test_data_that_does_not_suit_is_rejected_whatever_is_asked(sketch, use):
         numbers = r"shape = \(2, 4\) has 8 numbers, but the data has 6 columns"
     with pytest.raises(ValueError, match=numbers):
         call(6)
-
-
-def test_q_may_be_all_of_d():
-    assert Gaussian(8).width(8) == 8
 
 
 @pytest.mark.parametrize(
