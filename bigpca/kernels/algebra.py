@@ -23,7 +23,7 @@ MAX_EXPONENT_ERROR = 1e-3  # largest accepted rounding error of an exponent in f
 
 @dataclass(frozen=True)
 class PreparedWith:
-    """A prepared block of the inner kernel, and one number per row: a factor, or k(x, x)."""
+    """A prepared block of the inner kernel, and one number per row: k(x, x), or the inverse of its root."""
 
     inner: Any
     numbers: Vector
@@ -31,7 +31,7 @@ class PreparedWith:
 
 @dataclass(frozen=True)
 class Around(Kernel):
-    """A kernel derived from an inner kernel and k(x, x) of each row, which a kernel of row numbers does not have.
+    """A kernel with k(x, x) = 1, of an inner kernel and its k(x, x), which a kernel of row numbers does not have.
 
     A subclass says how a ``finished`` matrix is made of K with the diagonal d.
     """
@@ -64,6 +64,9 @@ class Around(Kernel):
 
     def resolve(self, d: int) -> Self:
         return replace(self, inner=self.inner.resolve(d))
+
+    def diagonal_of(self, A: PreparedWith) -> Vector:
+        return np.ones(len(A.numbers))
 
     def entry_error(self, A: PreparedWith, B: PreparedWith) -> float:
         return self.inner.entry_error(A.inner, B.inner)
@@ -136,15 +139,11 @@ class RBFOf(Around):
             np.fill_diagonal(result, 1)
         return result
 
-    def diagonal_of(self, A: PreparedWith) -> Vector:
-        return np.ones(len(A.numbers))
-
     def entry_error(self, A: PreparedWith, B: PreparedWith) -> float:
         largest = float(A.numbers.max(initial=0.0) + B.numbers.max(initial=0.0))
         error = float(np.finfo(np.float64).eps) + self.inner.entry_error(A.inner, B.inner)
-        return (
-            min(1.0, self.gamma * largest * error) if self.inner.positive_semidefinite else self.gamma * largest * error
-        )
+        moved = self.gamma * largest * error
+        return min(1.0, moved) if self.inner.positive_semidefinite else moved
 
     def flops_per_entry(self, d: int) -> float:
         return 2 * self.inner.flops_per_entry(d) + 200.0
@@ -182,20 +181,22 @@ class Normalized(Around):
         return PreparedWith(inner, self._inverse_lengths(inner, first_row))
 
     def block(self, A: PreparedWith, B: PreparedWith) -> Block:
-        result = _times_outer(self.inner.block(A.inner, B.inner), A.numbers, B.numbers)
+        largest = float(A.numbers.max(initial=0.0) * B.numbers.max(initial=0.0))
+        result = widened(self.inner.block(A.inner, B.inner), largest)
+        for where, strip in strips(result):
+            strip *= A.numbers[where, None]
+            strip *= B.numbers
         if A is B:
             np.fill_diagonal(result, 1)
         return result
-
-    def diagonal_of(self, A: PreparedWith) -> Vector:
-        return np.ones(len(A.numbers))
 
     def feature_width(self, d: int) -> int | None:
         return self.inner.feature_width(d)
 
     def features(self, rows: Array, first_row: int = 0) -> Block:
         inverse = self._inverse_lengths(self.inner.prepare(rows, None, first_row), first_row)
-        return _times_rows(self.inner.features(rows, first_row), inverse, rows)
+        unit: Block = self.inner.features(rows, first_row) * inverse[:, None].astype(rows.dtype)
+        return unit
 
 
 def rbf_of(kernel: Kernel, gamma: float) -> RBFOf | RBF:
@@ -241,17 +242,3 @@ def normalized(kernel: Kernel) -> Normalized:
     [[0.6]]
     """
     return Normalized(kernel)
-
-
-def _times_outer(block: Block, left: Vector, right: Vector) -> Block:
-    sizes = [np.abs(factors) for factors in (left, right)]
-    block = widened(block, float(sizes[0].max(initial=0.0) * sizes[1].max(initial=0.0)))
-    for where, strip in strips(block):
-        strip *= left[where, None]
-        strip *= right
-    return block
-
-
-def _times_rows(features: Block, factors: Vector, rows: Array) -> Block:
-    result: Block = features * factors[:, None].astype(rows.dtype)
-    return result

@@ -140,11 +140,6 @@ def checked_gamma(gamma: float | None) -> None:
     ------
     ValueError
     """
-    if isinstance(gamma, str):
-        raise ValueError(
-            f"gamma = {gamma!r}; a finite number above 0 was expected, or None for 1 / d. "
-            'Use 1 / (X.shape[1] * X.var()) for scikit-learn\'s "scale", which needs all of X; None is its "auto".'
-        )
     if gamma is not None and not (is_number(gamma) and isfinite(gamma) and gamma > 0):
         raise ValueError(f"gamma = {gamma!r} is not a finite number above 0. Use for example 0.1, or None for 1 / d.")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from math import sqrt
-from typing import Any, ClassVar, Self, cast
+from typing import Any, ClassVar, cast
 
 import numpy as np
 from scipy.sparse import csr_array
@@ -48,10 +48,6 @@ class DistanceKernel(WithGamma):
         Of rows on a device, ``gamma scale v``.
         """
 
-    def with_gamma(self, gamma: float) -> Self:
-        """Return this kernel with another width. Both can use the same prepared blocks."""
-        return replace(self, gamma=gamma)
-
     def block(self, A: Any, B: Any) -> Block:
         gamma = self.gamma_for(self._columns_of(A))
         distances = self._negative_distances(A, B, gamma)
@@ -72,7 +68,7 @@ class DistanceKernel(WithGamma):
         if moved <= NARROW or not width:  # or distances overflow
             return min(1.0, moved)
         here = PreparedRows(A.columns, A.squares) if isinstance(A, PreparedThere) else A
-        values = self.with_gamma(width).block(here, B)
+        values = replace(self, gamma=width).block(here, B)
         changed = np.count_nonzero(values) - np.count_nonzero(values == 1)
         return min(1.0, moved) * sqrt(changed / max(1, values.size))
 

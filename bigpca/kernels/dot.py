@@ -151,14 +151,6 @@ class PreparedSparse:
         dense: NDArray[np.float64] = self.rows[which].toarray().T - self.shift[:, None]
         return dense
 
-    def add_products(self, B: PreparedRows, out: Block) -> None:
-        """Add ``(x - shift)'y`` to ``out`` (a, b), in its precision: ``x'y - shift'y``."""
-        rows = self.rows.astype(out.dtype, copy=False)
-        for j in range(0, out.shape[1], TILE):
-            columns = B.columns[:, j : j + TILE]
-            about = self.shift @ columns.astype(np.float64) if self.shift.any() else np.zeros(columns.shape[1])
-            out[:, j : j + TILE] += csr.multiply(rows, columns) - about.astype(out.dtype)
-
 
 Prepared: TypeAlias = PreparedRows | PreparedSparse
 
@@ -239,10 +231,14 @@ def products(
 
 
 def _fill_sparse(A: PreparedSparse, B: PreparedRows, out: Block, less_squares: bool, dtype: np.dtype[Any]) -> None:
-    """Compute products of sparse rows in ``dtype``, rounded once to that of ``out``."""
+    """Compute ``(x - shift)'y = x'y - shift'y`` of sparse rows in ``dtype``, rounded once to that of ``out``."""
     exact: Block = out if out.dtype == dtype else np.empty(out.shape, dtype)
     _start(exact, A.squares, B.squares, less_squares)
-    A.add_products(B, exact)
+    rows = A.rows.astype(dtype, copy=False)
+    for j in range(0, out.shape[1], TILE):
+        columns = B.columns[:, j : j + TILE]
+        about = A.shift @ columns.astype(np.float64) if A.shift.any() else np.zeros(columns.shape[1])
+        exact[:, j : j + TILE] += csr.multiply(rows, columns) - about.astype(dtype)
     if exact is not out:
         out[...] = exact
 

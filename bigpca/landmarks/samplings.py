@@ -206,20 +206,6 @@ def rows_of(drawn: BestRows, request: LandmarkRequest) -> Array:
     return drawn.rows.astype(working_dtype(request.rows.dtype), copy=False)
 
 
-def reject_indefinite(kernel: Kernel, method: str) -> None:
-    """Reject a kernel that is not positive semi-definite, for methods that require one.
-
-    Raises
-    ------
-    ValueError
-    """
-    if not kernel.positive_semidefinite:
-        raise ValueError(
-            f'{kernel} is not positive semi-definite, but sampling="{method}" requires a kernel that is: its residuals '
-            'of k(x, x), which may be negative here, are used as probabilities. Use sampling="uniform".'
-        )
-
-
 def landmark_values(landmarks: Any) -> Array:
     """Return the caller's landmarks as an array: row numbers (m,) or rows (m, d); masked entries become NaN.
 
@@ -437,7 +423,11 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
     accelerated form. NOTE: the papers draw b rows with replacement; here a read draws distinct rows, by a race that
     does not depend on how rows are cut, and the repeats are drawn afterwards.
     """
-    reject_indefinite(request.kernel, "rpcholesky")
+    if not request.kernel.positive_semidefinite:
+        raise ValueError(
+            f'{request.kernel} is not positive semi-definite, but sampling="rpcholesky" requires a kernel that is: its '
+            'residuals of k(x, x), which may be negative here, are used as probabilities. Use sampling="uniform".'
+        )
     m = request.count
     chosen = Chosen(np.zeros((0, request.rows.n_columns)), np.zeros(0, np.int64), np.zeros((0, 0)))
     trace, turn = 0.0, 0

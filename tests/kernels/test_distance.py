@@ -65,7 +65,7 @@ def test_equal_and_near_rows_are_seen_though_norms_are_vast_beside_the_width(nam
     X = (1e5 * rng.standard_normal((30, 40))).astype(dtype)
     Y = np.concatenate([X, X + 0.1 * rng.standard_normal(X.shape).astype(dtype)])
     gamma = 3.0 if name == "rbf" else 1.0
-    kernel = KERNELS[name].with_gamma(gamma)
+    kernel = replace(KERNELS[name], gamma=gamma)
     A, B = prepare_rows(X), prepare_rows(Y)
     assert gamma * square_error(A, B, np.float64) > 1e-3
     K, truth = kernel.block(A, B), expected(name, X, Y, gamma)
@@ -139,7 +139,7 @@ WIDTHS = [1e-320, 1e-46, 1e-38, 1e38, 1e39, 1e200, 1.7e308]  # beyond what float
 @pytest.mark.parametrize("gamma", WIDTHS)
 def test_equal_rows_are_alike_at_any_width(name: str, dtype: Any, scale: float, gamma: float) -> None:
     X = (scale * np.random.default_rng(8).standard_normal((20, 4))).astype(dtype)
-    kernel = KERNELS[name].with_gamma(gamma)
+    kernel = replace(KERNELS[name], gamma=gamma)
     A, B = kernel.prepare(X), kernel.prepare(X[:9])
     with np.errstate(over="ignore"):
         truth = expected(name, X, X[:9], gamma)
