@@ -5,7 +5,6 @@ Measures of an approximation against the original, then :func:`frechet_distance`
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +15,6 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Input, Matrix, Vector, not_converted
 from bigpca.data.label_files import whole
-from bigpca.data.sources import open as open_array
 from bigpca.engine.driver import solving_with
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import an
@@ -133,8 +131,6 @@ def axes_of(model: Any) -> Matrix:
 def unit_rows(V: ArrayLike, name: str) -> Matrix:
     """Return the rows scaled to length 1; raise ValueError, with this name, if one has no direction."""
     named = "A model or rows of components, (k, d),"
-    if isinstance(V, str | os.PathLike):
-        V = open_array(V)
     rows = axes_of(V) if hasattr(V, "fit") else whole(getattr(V, "components_", V), name, "component", named)
     rows = not_converted(rows, name).astype(np.float64)
     if rows.ndim != 2 or 0 in rows.shape:

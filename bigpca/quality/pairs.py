@@ -22,7 +22,6 @@ from bigpca.engine.events import ProgressArgument
 from bigpca.errors import (
     ApproximationWarning,
     Shown,
-    brief,
     check_choice,
     positive_integer,
     required,
@@ -46,7 +45,6 @@ if TYPE_CHECKING:
 
 State = TypeVar("State", bound=Accumulator)
 Statistics: TypeAlias = Callable[[Any, Rows, Sequence[str]], Matrix]  # of every two blocks
-SHOWN_NAME = 9  # characters of the names of layers, in tables
 LEAST_SQUARE = float(np.finfo(np.float64).tiny / np.finfo(np.float64).eps)  # above which terms keep their digits
 
 
@@ -220,13 +218,9 @@ class LayerComparison(Shown):
     standard_errors: Matrix | None = None
 
     def cells(self) -> list[tuple[str, ...]]:
-        """Return the names of the columns, and each row; of long names the ends that tell them apart."""
-        longest = max(map(len, self.columns), default=0)
-        ends = range(min(SHOWN_NAME, longest), longest + 1)
-        wide = next((w for w in ends if len({name[-w:] for name in self.columns}) == len(self.columns)), longest)
-        head = [name if len(name) <= wide else f"...{name[-wide:]}" for name in self.columns]
+        """Return the names of the columns, and each row."""
         rows = zip(self.rows, self.values, strict=True)
-        return [(self.metric, *head), *((name, *(f"{value:.3f}" for value in row)) for name, row in rows)]
+        return [(self.metric, *self.columns), *((name, *(f"{value:.3f}" for value in row)) for name, row in rows)]
 
     def to_frame(self) -> pd.DataFrame:
         """Return the table as a pandas.DataFrame."""
@@ -289,9 +283,6 @@ def compare_layers(
     metrics: dict[str, Statistics] = {"cka": _cka_of, "procrustes": _procrustes_of}
     check_choice("metric", metric, metrics)
     if isinstance(X, Mapping):
-        for network in (X, Y or {}):
-            if len(set(map(str, network))) < len(network):
-                raise ValueError(f"some of the layers {brief(list(network))} have one name. Name each by another text.")
         layers = [(f"{name}", one) for network in (X, Y or {}) for name, one in network.items()]
         opened = [open_side(one, "compare_layers", f"layer {name!r}").alone() for name, one in layers]
         names, rows = [name for name, _ in layers], side_by_side(opened, [name for name, _ in layers])

@@ -223,15 +223,10 @@ def test_one_column_a_side_is_a_squared_correlation() -> None:
     assert float(cka(X, X)) == pytest.approx(1.0, abs=1e-14)
 
 
-def test_a_table_of_layers_tells_names_apart_and_is_html_in_notebooks() -> None:
-    names = [f"network.layers.{i}.attention.output" for i in range(2)]
-    found = bp.compare_layers({names[0]: X, names[1]: X**2}, {"a": X, "b": Y})
-    assert str(found).splitlines()[0].split() == ["cka", "a", "b"]
-    alone = bp.compare_layers({names[0]: X, names[1]: X**2})
-    head, *lines = str(alone).splitlines()
-    assert head.split() == ["cka", "...0.attention.output", "...1.attention.output"]
-    assert [line.split()[0] for line in lines] == names
-    assert "<td style=" in alone._repr_html_()
-    assert all(f"{value:.3f}" in alone._repr_html_() for value in alone.values.ravel())
-    with pytest.raises(ValueError, match=r"some of the layers \[1, '1'\] have one name"):
-        bp.compare_layers({1: X, "1": X})
+def test_a_table_of_layers_is_html_in_notebooks() -> None:
+    found = bp.compare_layers({"first": X, "second": X**2}, {"a": X, "b": Y})
+    head, *lines = str(found).splitlines()
+    assert head.split() == ["cka", "a", "b"]
+    assert [line.split()[0] for line in lines] == ["first", "second"]
+    assert "<td style=" in found._repr_html_()
+    assert all(f"{value:.3f}" in found._repr_html_() for value in found.values.ravel())

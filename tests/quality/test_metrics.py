@@ -37,13 +37,6 @@ def test_axes_turned_by_an_angle_have_its_cosine_as_similarity(sign: int, length
     np.testing.assert_allclose(similarity(A, sign * lengths * B), np.cos(angles), rtol=0, atol=30 * EPS)
 
 
-def test_components_in_a_file_are_compared_by_its_path(tmp_path: Path) -> None:
-    V, W = np.random.default_rng(0).standard_normal((2, 3, 8))
-    np.save(tmp_path / "v.npy", V)
-    for compare in (bp.quality.similarity, bp.quality.principal_angles):
-        np.testing.assert_array_equal(compare(tmp_path / "v.npy", W), compare(V, W))
-
-
 def test_similarity_never_exceeds_1_and_is_that_of_plain_numpy() -> None:
     rng = np.random.default_rng(0)
     A, B = rng.standard_normal((2, 400, 7))

@@ -466,9 +466,12 @@ def score_divisors(model: LinearModel[State]) -> NDArray[np.float64] | None:
     return None if whitening is None else whitening.divisors(model._result.known_variances, rank)
 
 
-def rows_to_fit(model: LinearModel[State], rows: Rows) -> tuple[Rows, Standardization]:
-    """Return the rows that a fit reads, about a given centre and divided by a given scale."""
+def rows_to_fit(model: LinearModel[State], rows: Rows, covariates: int = 0) -> tuple[Rows, Standardization]:
+    """Return the rows that a fit reads, about a given centre and divided by a given scale.
+
+    The last columns may be so many covariates, which are neither.
+    """
     rows = rows_of_fit(model, rows)
     rows, labels = filled(rows) if model.nan_policy in INCOMPLETE else rows, rows.origin.labels
-    standardization = standardization_of(model, rows.n_columns, None if labels is None else labels.grid)
+    standardization = standardization_of(model, rows.n_columns - covariates, None if labels is None else labels.grid)
     return standardization.applied(rows), standardization

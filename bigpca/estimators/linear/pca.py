@@ -36,7 +36,7 @@ from bigpca.estimators.shared.fit import Fit, RandomState
 from bigpca.estimators.shared.folds import check_folds, placed_in_folds
 from bigpca.estimators.shared.growing import check_same_steps, kept_by, not_kept, solve_later, twin
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import maps_of, preprocessors_of, rows_of_fit
+from bigpca.estimators.shared.opening import maps_of, preprocessors_of
 from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
@@ -377,11 +377,7 @@ def _moments_fit(model: PCA, rows: Rows, like: KeptRows | None = None) -> Covari
         size, keep = Moments(rows.viewed_columns).state_bytes, setting(model, "keep_state_bytes")
         if size > keep:
             raise ValueError(not_kept("partial_fit", model._statistics, size, keep))
-    if q:
-        joined = rows_of_fit(model, beside_covariates(rows))
-        standardization = standardization_of(model, joined.n_columns - q)
-    else:
-        joined, standardization = rows_to_fit(model, rows)
+    joined, standardization = rows_to_fit(model, beside_covariates(rows) if q else rows, q)
     check_enough_rows(joined.n_present, minimum=1 if before is not None else 2, sums=joined.counted.sums)
     settings = replace(model._settings(standardization, rows.seed), covariates=q)
     fit = CovarianceFit(joined, settings, before)
