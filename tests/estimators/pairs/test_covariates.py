@@ -403,7 +403,7 @@ FISHER, LABELLED = bp.FisherDiscriminantAnalysis(2), bp.open(X, labels=CODES)
         (lambda: bp.PCA(8).fit(X, covariates=Z), ValueError, "n_components = 8 is out of range: 150 samples"),
         (lambda: bp.PCA(K).fit(X, covariates=np.eye(N)), ValueError, "149 covariates determine all columns"),
         (lambda: bp.CCA(1).fit(X2, Z, covariates=Z), ValueError, "the covariates determine Y, or it is constant"),
-        (lambda: bp.CCA(1).fit(X2, Y2, covariates=HOLED), bp.errors.NonFiniteError, r"beside the array in memory \(2 columns\): row 4"),
+        (lambda: bp.CCA(1).fit(X2, Y2, covariates=HOLED), bp.errors.NonFiniteError, r"memory \(2 columns\): row 4"),
         (lambda: bp.Ridge(fit_intercept=False).fit(X2, Y2, covariates=Z), ValueError, "fit_intercept = False"),
         (lambda: PARTIAL.transform(X2), ValueError, "rows have 0 covariates, but"),
         (lambda: PARTIAL.transform_y(Y2), ValueError, "rows have 0 covariates, but"),
