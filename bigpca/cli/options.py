@@ -110,26 +110,16 @@ def parse_fill(text: str) -> float | None:
         raise typer.BadParameter(f"{text!r} is neither none nor a number, such as -32767.") from None
 
 
-def parse_codes(text: str) -> Any:
-    """Parse codes of missing values: of all columns, or each with its column.
+def parse_codes(text: str) -> list[int | float]:
+    """Parse codes of missing values.
 
-    >>> parse_codes("-1"), parse_codes("-1,-9"), parse_codes("age=99,age=999,bmi=-1")
-    ([-1], [-1, -9], {'age': [99, 999], 'bmi': [-1]})
+    >>> parse_codes("-1"), parse_codes("-1,-9")
+    ([-1], [-1, -9])
     """
-    columns: dict[str | int, list[Any]] = {}
     try:
-        for part in text.split(","):
-            name, named, code = part.strip().rpartition("=")
-            if named and not name:
-                raise ValueError(part)
-            columns.setdefault(int(name) if name.isdecimal() else name, []).append(number_of(code))
+        return [number_of(part) for part in text.split(",")]
     except ValueError:
-        columns.clear()
-    if not columns or (len(columns) > 1 and "" in columns):
-        raise typer.BadParameter(
-            f"{text!r} is not a code such as -1, codes such as -1,-9, or age=99,bmi=-1 of columns."
-        )
-    return columns.get("", columns)
+        raise typer.BadParameter(f"{text!r} is not a code such as -1, or codes such as -1,-9.") from None
 
 
 def parse_axis(text: str) -> tuple[str, slice | list[int] | int]:
@@ -270,7 +260,7 @@ class SourceOptions:
     columns : POSITIONS
         The columns to use: 0:512, or 3,1,7, or names.
     missing_value : CODES
-        The codes of missing values: -1, or -1,-9, or age=99,bmi=-1 for single columns.
+        The codes of missing values: -1, or -1,-9.
     fill : none|NUMBER
         For netCDF: treat every stored number as a value (none), or all but this one.
     """

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +21,6 @@ from bigpca.arrays import unmasked
 from bigpca.errors import an, brief, closest, counted
 
 Taken: TypeAlias = slice | NDArray[np.int64]
-WORD = "missing_value"
 SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
 AXES = re.compile(r"\(([^()]*)\)|([^\s()]+|\S)")  # joined by brackets, or alone
 
@@ -157,18 +156,18 @@ class MissingCodes:
 
     Attributes
     ----------
-    codes : tuple of (number, None or tuple of int or str)
-        A code, and the columns of a sample in which it is one: positions or, as a user wrote them, names; None for all.
+    codes : tuple of (number, None or tuple of int)
+        A code, and the columns of a sample in which it is one; None for all.
     length : int or None
         Of a sample, because an array has an entry for each column.
     """
 
-    codes: tuple[tuple[int | float, tuple[int, ...] | tuple[str, ...] | None], ...] = ()
+    codes: tuple[tuple[int | float, tuple[int, ...] | None], ...] = ()
     length: int | None = None
 
     @classmethod
     def of(cls, given: Any) -> MissingCodes:
-        """Return what a user wrote: a number, several in a sequence, an array of one a column, or a mapping of columns.
+        """Return what a user wrote: a number, several in a sequence, or an array of one a column.
 
         Codes themselves are returned as they are.
 
@@ -178,24 +177,17 @@ class MissingCodes:
 
         Examples
         --------
-        >>> [str(MissingCodes.of(one)) for one in (-1, (-9, np.float32(-1.0)), {"age": [99, 999], "bmi": -1})]
-        ['-1', '-9 and -1', '-1 (in 1 column) and 99 (in 1 column) and 999 (in 1 column)']
+        >>> [str(MissingCodes.of(one)) for one in (-1, (-9, np.float32(-1.0)), np.array([99, np.nan, -1]))]
+        ['-1', '-9 and -1', '-1 (in 1 column) and 99 (in 1 column)']
         """
         if given is None or isinstance(given, cls):
             return given or NO_CODES
-        length, columns = None, given
-        if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iuf":  # NaN where there is none
-            length, columns = len(given), {i: one for i, one in enumerate(given.tolist()) if one == one}
-        if hasattr(columns, "items"):  # also a Series
-            pairs = [(code, key) for key, codes in columns.items() for code in _codes(codes)]
-            if len({isinstance(key, str) for _, key in pairs}) > 1 or not all(
-                isinstance(key, str | Integral) for _, key in pairs
-            ):
-                raise TypeError(f"missing_value has the columns {brief([key for _, key in pairs])}. Name all, or none.")
-            found: dict[int | float, list[Any]] = {}
-            for code, key in pairs:
-                found.setdefault(code, []).append(key if isinstance(key, str) else int(key))
-            return cls(tuple((code, tuple(sorted(set(keys)))) for code, keys in sorted(found.items())), length)
+        if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iuf":
+            found: dict[int | float, list[int]] = {}
+            for column, code in enumerate(given.tolist()):
+                if code == code:  # NaN where there is none
+                    found.setdefault(_codes(code)[0], []).append(column)
+            return cls(tuple((code, tuple(columns)) for code, columns in sorted(found.items())), len(given))
         return cls(tuple((code, None) for code in sorted(set(_codes(given)))))
 
     def __bool__(self) -> bool:
@@ -206,29 +198,13 @@ class MissingCodes:
         """The codes of all columns."""
         return {code for code, columns in self.codes if columns is None}
 
-    def on(self, size: int, names: NDArray[np.object_] | None) -> MissingCodes:
-        """Return the same with positions in samples of a size, whose columns have names, if they have any.
-
-        Raises
-        ------
-        ValueError
-            For names and positions that do not exist, and arrays of another length.
-        """
-        if self.length not in (None, size):
+    def check_size(self, size: int) -> None:
+        """Reject an array of another length than samples have, and columns that they do not have; raises ValueError."""
+        last = max((column for _, columns in self.codes for column in columns or ()), default=-1)
+        if self.length not in (None, size) or last >= size:
             raise ValueError(
-                f"missing_value has {self.length} entries, but a sample {size} columns. Give one for each."
+                f"missing_value has {self.length or last + 1} entries, but a sample {size} columns. Give one for each."
             )
-        return MissingCodes(
-            tuple(
-                (
-                    code,
-                    None
-                    if columns is None
-                    else tuple(np.unique(cast("Any", Positions(columns).on(size, WORD, names))).tolist()),
-                )
-                for code, columns in self.codes
-            )
-        )
 
     def at(self, columns: NDArray[np.int64] | None) -> MissingCodes:
         """Return those of the chosen columns of a sample, by their places among these."""
@@ -310,7 +286,10 @@ def _codes(given: Any) -> list[int | float]:
     codes = list(given) if isinstance(given, list | tuple | set) else [given]
     for code in codes or [given]:
         if isinstance(code, bool | np.bool_) or not isinstance(code, Real):
-            raise TypeError(f"missing_value = {code!r} is {an(type(code).__name__)}, not a number such as -1.")
+            raise TypeError(
+                f"missing_value = {code!r} is {an(type(code).__name__)}, not a number such as -1. Codes of single "
+                "columns are an array with one code for each column (NaN for none)."
+            )
         if not math.isfinite(code):
             raise ValueError(
                 f"missing_value = {code} cannot be a code for missing values; a finite number was expected. NaN is "

@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -185,7 +185,7 @@ def open(
     pattern: str | None = None,
     columns: slice | Sequence[int] | Sequence[str] | Array | None = None,
     keys: str | None = None,
-    missing_value: float | Sequence[float] | Mapping[Any, Any] | Array | None = None,
+    missing_value: float | Sequence[float] | Array | None = None,
     fill: str | float | None = "default",
     mask: ArrayLike | None = None,
     covariates: Input | None = None,
@@ -231,10 +231,10 @@ def open(
     keys : str, optional
         The column of Parquet that names the rows, and is not a feature. By default an
         index that pandas wrote, if it has a name or holds strings. Labels, weights and scores are joined by it.
-    missing_value : number, list of numbers, array, mapping or Series, optional
+    missing_value : number, list of numbers or array, optional
         The code of missing values, such as -1 in genotypes, or a list of codes. An array has one code for each stored
-        column (NaN for none); a mapping or Series has one or a list for some, by name or position. They become NaN as
-        rows are read, in float32 for integers of up to 16 bits and in float64 for others. By default there is none.
+        column (NaN for none). They become NaN as rows are read, in float32 for integers of up to 16 bits and in float64
+        for others. By default there is none.
     fill : {"default"}, int, float or None, default "default"
         How to treat netCDF variables without an attribute for missing values. By default, the default fill of netCDF-4
         in variables without ``_FillValue`` is missing: it becomes NaN in floats, and is an error in integers, where it
@@ -345,7 +345,8 @@ def _on_grid(X: da.Array, labels: Labels, described: RowPattern, mask: Any) -> d
     if grid.kept is not None:
         described.masked(grid.kept)
     described.missing.check(X.dtype)
-    grid = replace(grid, missing=described.missing.on(grid.width, grid.names()))
+    described.missing.check_size(grid.width)
+    grid = replace(grid, missing=described.missing)
     return carrying(viewed(X, cast("View", kept_view(grid))), labels=replace(labels, grid=grid))
 
 

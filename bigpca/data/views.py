@@ -77,8 +77,8 @@ class View:
         """
         sizes = pattern.sample(shape)
         positions = pattern.positions(sizes)
-        missing = pattern.missing.on(math.prod(shape), names)
-        whole = cls(sizes, *pattern.axes(len(sizes)), positions, pattern=pattern, missing=missing)
+        pattern.missing.check_size(math.prod(shape))
+        whole = cls(sizes, *pattern.axes(len(sizes)), positions, pattern=pattern, missing=pattern.missing)
         if pattern.columns is None:
             return whole
         chosen = pattern.columns.on(whole.width, "columns", names)
