@@ -2,8 +2,8 @@
 
 - ``readers``  Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them;
   and the row maps of rows as they are stored: limits of values, and what fills in missing ones.
-- ``blocks``  Slabs of rows become blocks: checked, shifted, in the precision of the pass; and what multiplies them.
-- ``preparing``  The row step of a group: slabs become blocks, mapped, weighted, about one shift.
+- ``blocks``  Blocks of rows, in the precision of the pass; policies for incomplete rows, and their errors.
+- ``preparing``  The row step of a group: rows that count become blocks, checked, mapped, about one shift, weighted.
 - ``row_maps``  Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them; among
   them the preprocessing that users give to an estimator.
 
@@ -14,5 +14,6 @@ Blocks exist only in that task and are never pickled. The shift is the same for 
 for the accumulators that require it.
 
 Add a reader for a new origin of rows (a seekable stream; a reader may return CSR), a row map for a
-preprocessing of rows. Bad values are found in ``prepare_block`` (dense rows) and ``Preparing`` (others).
+preprocessing of rows. Which rows count is decided first, by ``bigpca.data.weights.CountedRows``; bad values are found
+in ``Preparing``.
 """

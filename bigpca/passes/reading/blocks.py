@@ -22,13 +22,10 @@ PRECISE = np.dtype(np.float64)
 
 # Policies by which a fit uses incomplete rows, and transform projects them. All rows decide what is made of a gap.
 INCOMPLETE = ("mean", "pairwise", "em")
-NEITHER = (
-    'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", reject that), '
-    'nan_policy="mean" to fill in the means of the columns for NaN (PCA and ApproximatePCA)'
-)
-FITS_ONLY = (
-    'With nan_policy="mean", "pairwise" or "em" a fit takes NaN, but no infinities, and so does transform; whatever '
-    'else reads rows takes complete ones. Set nan_policy="omit" to leave those rows out'
+REMEDY = (
+    'Pass nan_policy="omit" to leave those rows out (solvers that pair all rows, such as "dot", reject that), or '
+    'nan_policy="mean" to fill in the means of the columns for NaN, not for infinities, in fit and transform of PCA '
+    "and ApproximatePCA; whatever else reads rows takes complete ones"
 )
 
 
@@ -139,7 +136,7 @@ def rows_with(values: Values, chosen: NDArray[np.bool_]) -> NDArray[np.bool_]:
 
 
 def non_finite(
-    by_row: NDArray[np.bool_], by_column: NDArray[np.bool_], numbers: Integers, where: str, nan_policy: str
+    by_row: NDArray[np.bool_], by_column: NDArray[np.bool_], numbers: Integers, where: str
 ) -> NonFiniteError:
     """Return the error for rows (b,) and columns (d,) with NaN or infinite values, or for which values (b, d)."""
     bad = by_row if by_row.ndim == 2 else None
@@ -154,7 +151,7 @@ def non_finite(
     error = NonFiniteError(
         f"{what} in {counted(len(rows), 'row')} of {where}: row{'s'[: len(rows) != 1]} {shown}; the first is {first}. "
         f"Finite values were expected; masked entries are treated as NaN. "
-        f"{FITS_ONLY if nan_policy in INCOMPLETE else NEITHER}, or repair the data."
+        f"{REMEDY}; or repair the data."
     )
     error.columns = tuple(columns.tolist())
     return error

@@ -157,7 +157,7 @@ class Preparing:
                 if bad.any():
                     if self.nan_policy != "omit":
                         marks = form.dense(form.mapped(shifted, lambda values: bad))
-                        raise non_finite(marks, marks, rows, where, self.nan_policy)
+                        raise non_finite(marks, marks, rows, where)
                     keep = ~rows_with(shifted, bad)
                     shifted, rows = shifted[keep], rows[keep]
                     largest = magnitude(form.stored(shifted))
@@ -203,7 +203,7 @@ class Preparing:
         for look in looks:
             by_row, by_column = (~np.isfinite(device.fetch(one)) for one in (look.by_row, look.by_column))
             if by_row.any():
-                raise non_finite(by_row, by_column, look.rows, look.where, self.nan_policy)
+                raise non_finite(by_row, by_column, look.rows, look.where)
         kind = dtype_of(looks[0].by_row) if looks else np.dtype(np.float32)
         raise ValueError(
             f"sums over {looks[0].where if looks else 'the rows'} are beyond {kind} on {device.name}: values of more "

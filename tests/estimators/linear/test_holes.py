@@ -320,7 +320,7 @@ def rejected_by(method: str) -> Any:
           for method in ("spe", "hotelling_t2", "mahalanobis", "score_samples", "contributions")),
         (rejected_by("top_outliers"), NonFiniteError, "whatever else reads rows takes complete ones"),
         (lambda: bp.quality.standard_errors(bp.PCA(K).fit(X).set_params(nan_policy="mean"), HOLED), NonFiniteError,
-         'Set nan_policy="omit" to leave those rows out'),
+         'Pass nan_policy="omit" to leave those rows out'),
         (lambda: bp.PCA(K).fit(X).set_params(nan_policy="mean").remove_components(HOLED, 0), NonFiniteError, "NaN"),
     ],
 )  # fmt: skip
