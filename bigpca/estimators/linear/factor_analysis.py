@@ -205,8 +205,8 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
     def _unsummed(self, what: str) -> str:
         return without_moments(what) if self.nan_policy == "em" else ""
 
-    def _sizes(self, state: Moments) -> tuple[int, int]:
-        return EXPECTED, 1
+    def _problems(self, state: Moments) -> int:
+        return EXPECTED
 
     def _empty(self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Moments | None = None) -> Moments:
         return Moments(d)

@@ -95,11 +95,11 @@ class SumsFit(Fit[Solved], Generic[Solved]):
         before, whole = None if self.like is None else self.like.state, self.template
         if isinstance(before, FoldStates) and isinstance(whole, FoldStates):
             whole = replace(whole, n_folds=len(before.union(whole)[0]))
-        size, (problems, sets) = whole.state_bytes, self.owner._sizes(whole)
-        held = 3 * size + (COPIES * sets + BESIDE * (len(widths) > 2)) * 8 * d * d + eigh_bytes(d)
+        size = whole.state_bytes
+        held = 3 * size + (COPIES + BESIDE * (len(widths) > 2)) * 8 * d * d + eigh_bytes(d)
         held += 0 if self.again is None else size + FRAMES * 8 * d * d
-        flops = FLOPS * problems * sets * sum(float(width) ** 3 for width in widths)
-        return SolveCost(flops, bytes=held, output_bytes=size + 2 * sets * 8 * d * d)
+        flops = FLOPS * self.owner._problems(whole) * sum(float(width) ** 3 for width in widths)
+        return SolveCost(flops, bytes=held, output_bytes=size + 2 * 8 * d * d)
 
     def _sums_of(self, run: Run, read: Read[Folded[Accumulator]]) -> KeptRows:
         found = read(run)  # one pass over X
@@ -173,9 +173,9 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
         if k is not None:
             check_n_components(positive_integer("n_components", k), None, widths[0])
 
-    def _sizes(self, state: Unchecked) -> tuple[int, int]:
-        """Return how many (d, d) problems are expected for a set of axes, and how many sets there are."""
-        return 1, 1
+    def _problems(self, state: Unchecked) -> int:
+        """Return how many (d, d) problems are expected."""
+        return 1
 
     def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[Solved]:
         read = self._rows(rows, y)

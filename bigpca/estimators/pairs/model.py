@@ -544,8 +544,8 @@ class PairModel(SumsModel[PairResult]):
         check_folds(like, state)
         return state
 
-    def _sizes(self, state: Unchecked) -> tuple[int, int]:
-        return getattr(state, "n_folds", 1), 1
+    def _problems(self, state: Unchecked) -> int:
+        return getattr(state, "n_folds", 1)
 
     def _maps_of_sides(self) -> tuple[tuple[RowPreprocessor, ...], tuple[RowPreprocessor, ...]]:
         y = getattr(self, "preprocess_y", None)

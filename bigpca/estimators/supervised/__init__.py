@@ -10,7 +10,7 @@
   a fit, checked
 - ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n
 - ``statistics``        the statistics from one read of labelled rows, and what a model keeps of them
-- ``fits``              fits from one read of labelled rows, or by iteration if no (d, d) matrix fits
+- ``fits``              the fit from one read of labelled rows, and its result
 
 Add other features of labels: a ``Problem`` that makes them, which an estimator returns from ``_problem``. Every point
 of the family is solved from one read: counts, means, and the within-class scatter, which is accumulated directly. The

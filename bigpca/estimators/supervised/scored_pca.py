@@ -27,14 +27,7 @@ from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.pairs.model import squared_errors
 from bigpca.estimators.shared.exporting import Inverts, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
-from bigpca.estimators.shared.fit import (
-    Fit,
-    RandomState,
-    fit_seed,
-    running_part,
-    unfitted,
-    with_reads,
-)
+from bigpca.estimators.shared.fit import Fit, RandomState, fit_seed, running_part, unfitted, with_reads
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import opened, policies, rows_of_fit
 from bigpca.estimators.shared.outputs import whole_map

@@ -59,7 +59,7 @@ CASES: dict[str, Callable[[], Any]] = {
     "SlowFeatureAnalysis": lambda: bp.SlowFeatureAnalysis(2),
     "MinimumNoiseFraction": lambda: bp.MinimumNoiseFraction(2, width=20),
     "TICA": lambda: bp.TICA(2, lag=30),
-    "ContrastivePCA": lambda: bp.ContrastivePCA(2, alpha=(0.5, 2.0)),
+    "ContrastivePCA": lambda: bp.ContrastivePCA(2, alpha=0.5),
     "GeneralizedPCA": lambda: bp.GeneralizedPCA(2, metric=np.diag(np.arange(1.0, D + 1))),
     "CorrespondenceAnalysis": lambda: bp.CorrespondenceAnalysis(2),
     "FactorAnalysis": lambda: bp.FactorAnalysis(2),

@@ -61,7 +61,7 @@ MODELS: dict[str, Callable[[], Any]] = {  # one of each class
     "SlowFeatureAnalysis": lambda: bp.SlowFeatureAnalysis(K).fit(X),
     "MinimumNoiseFraction": lambda: bp.MinimumNoiseFraction(K).fit(X),
     "TICA": lambda: bp.TICA(K, lag=2).fit(X),
-    "ContrastivePCA": lambda: bp.ContrastivePCA(K, alpha=(0.5, 2.0)).fit(X, Y),
+    "ContrastivePCA": lambda: bp.ContrastivePCA(K, alpha=0.5).fit(X, Y),
     "GeneralizedPCA": lambda: bp.GeneralizedPCA(K, metric=np.diag(np.arange(1.0, D + 1))).fit(X),
     "CorrespondenceAnalysis": lambda: bp.CorrespondenceAnalysis(K).fit(X),
     "Ridge": lambda: bp.Ridge(alpha=(0.1, 1.0)).fit(X, REAL),
