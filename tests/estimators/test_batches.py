@@ -759,7 +759,7 @@ def test_scores_of_batches_are_written_in_their_order(
     monkeypatch.setattr(project, "OUTPUT_CHUNK_BYTES", 400)  # chunks of 50 rows; the last one has 40
     monkeypatch.setattr(project, "OUTPUT_CHUNKS", 1)
     model, out = bp.PCA(2).fit(X), tmp_path / f"x.{form}"
-    keys = None if shape is None else np.arange(240)
+    keys = None if shape is None or form == "npy" else np.arange(240)  # for which .npy has no room
     with pytest.raises(Interrupted):
         model.transform(bp.from_batches(breaking(X, 150), shape), out=out)
     assert not out.exists()

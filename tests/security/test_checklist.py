@@ -43,7 +43,6 @@
    tests/security/test_tls.py::test_the_command_line_never_connects_in_plain_text_where_encryption_is_required
    tests/security/test_the_code.py::test_no_recipe_listens_on_all_interfaces
 5. Loopback by default, dashboards too
-   tests/cli/test_processes.py::test_local_workers_listen_on_loopback_only_and_give_the_same_bits
    tests/security/test_tls.py::test_scheduler_workers_and_dashboards_listen_on_loopback_only
    tests/security/test_the_code.py::test_every_local_cluster_binds_its_dashboard_to_loopback
 6. TLS of the templates is really spoken
@@ -57,7 +56,7 @@
    tests/security/test_text_shown.py::test_no_error_names_the_credentials_of_a_url
    tests/security/test_text_shown.py::test_no_command_prints_the_credentials_of_a_url
    tests/security/test_text_shown.py::test_no_name_in_a_file_reaches_a_terminal_raw_or_makes_a_long_message
-   tests/cli/test_lost_streams.py::test_no_escape_sequence_of_a_path_reaches_a_terminal_and_no_message_is_long
+   tests/cli/test_failures.py::test_no_escape_sequence_of_a_path_reaches_a_terminal_and_no_message_is_long
    tests/security/test_text_shown.py::test_no_line_of_the_log_holds_credentials
    tests/storage/test_lock.py::test_a_link_in_the_place_of_the_lock_is_not_followed
    tests/storage/test_outputs.py::test_a_foreign_folder_in_the_place_of_the_partial_output_is_not_removed
