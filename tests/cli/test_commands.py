@@ -413,7 +413,7 @@ def test_weights_are_joined_by_key_and_rejected_where_the_key_is_missing(tmp_pat
         ("plain.zarr", ("--weights", "w.csv::weight"), "the weights in w.csv have keys, such as"),
         ("plain.zarr", ("--weights", "w.csv::weight", "--key", "name"), "bigpca ingest ... --keys"),
         ("keyed.zarr", ("--weights", "short.csv::weight", "--key", "name"), "1 of 30 rows have no weight: 'r29.jpg'"),
-        ("plain.zarr", ("--weights", "short.csv::weight", "--by-position"), "29 weights for 30 rows"),
+        ("plain.zarr", ("--weights", "short.csv::weight", "--by-position"), "there are 29 weights, but X has 30 rows"),
         ("keyed.zarr", ("--weights", "w.csv::height", "--key", "name"), "w.csv has no column 'height'"),
         ("keyed.zarr", ("--key", "name"), "--key requires --labels, --weights or --groups"),
         ("keyed.zarr", ("--weights", "w.npy", "--key", "name"), "w.npy has no columns"),
