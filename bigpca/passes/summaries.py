@@ -165,7 +165,7 @@ def lessons(rows: Rows) -> tuple[Lesson, ...]:
     found = list[Lesson]()
     for i, step in enumerate(rows.steps):
         before = replace(rows, steps=rows.steps[:i])
-        if isinstance(step.f, ColumnFill) and step.f.means is None:
+        if isinstance(step.f, ColumnFill) and step.f.means is None and rows.origin.search is None:  # which finds them
             found.append(FillLesson(cast("Learning", step.f), before, "means of the observed values", {}, _sharing))
         if not isinstance(step.f, Learning):
             continue
