@@ -797,7 +797,7 @@ def numbers_of(model: Any, rows: Array) -> dict[str, Array]:
     if hasattr(model, "spe"):
         found |= {f"contributions({of})": model.contributions(rows, of) for of in ("t2", "spe")}
         kept = getattr(model, "_state", None) is not None and isinstance(model, bp.PCA)
-        limits = ("empirical", "moments", *(("jackson-mudholkar", "box") if kept else ()))
+        limits = ("empirical", *(("box",) if kept else ()))
         found["spe_limit"] = [model.spe_limit(0.9, rows, limit=limit) for limit in limits]
         found["mahalanobis"], outliers = model.mahalanobis(rows), model.top_outliers(rows, 3)
         found["outliers"], found["get_precision"] = [*outliers.rows, *outliers.values], model.get_precision()

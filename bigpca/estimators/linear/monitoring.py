@@ -17,7 +17,7 @@ from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import beta, chi2, f, norm
+from scipy.stats import beta, chi2, f
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
@@ -359,13 +359,11 @@ class RowStatistics(Density[PCAResult]):
         confidence : float in (0, 1), default 0.95
             The share.
         X : array-like, Dask array, path and so on, of shape (n, d), or None, default None
-            Typical rows for "empirical" and "moments", which are read once; preferably rows that were not fitted.
-        limit : {"empirical", "moments", "jackson-mudholkar", "box"}, default "empirical"
-            "empirical": the quantile of the SPE of X. "moments": the quantile of ``g chi^2(h)`` with the mean and
-            variance of the SPE of X. The others hold for Gaussian rows. They use all eigenvalues of the covariance,
-            which require the kept state of a :class:`bigpca.PCA`: "box" is the quantile of ``g chi^2(h)`` with the
-            theoretical mean and variance; "jackson-mudholkar" uses a power of SPE that is nearly normal. They cost one
-            eigenproblem and no read.
+            Typical rows for "empirical", which are read once; preferably rows that were not fitted.
+        limit : {"empirical", "box"}, default "empirical"
+            "empirical": the quantile of the SPE of X. "box", for Gaussian rows: the quantile of ``g chi^2(h)`` with the
+            mean and variance that follow from all eigenvalues of the covariance. It requires the kept state of a
+            :class:`bigpca.PCA`, and costs one eigenproblem and no read.
 
         Returns
         -------
@@ -379,31 +377,19 @@ class RowStatistics(Density[PCAResult]):
 
         Notes
         -----
-        Nomikos & MacGregor (1995); Jackson & Mudholkar (1979), whose normal quantile takes the sign of h0; Box (1954).
+        Box (1954).
         """
         check_is_fitted(self)
         real_number("confidence", confidence, "(0, 1)", "a share of the rows such as 0.95")
-        check_choice("limit", limit, ("empirical", "moments", "jackson-mudholkar", "box"))
-        if limit in ("empirical", "moments"):
-            values = typical_values(self, X, "spe")
-            if limit == "empirical":
-                return quantile_limit(values, confidence)
-            if len(values) < 2:
-                raise ValueError(
-                    f"{counted(len(values), 'row')} of X can be used, but a variance needs at least two. Give more "
-                    f"typical rows."
-                )
-            unit = power_unit(values)  # the squares of very large or small values leave the range of float64
-            values /= unit
-            return unit * chi_square_limit(confidence, float(values.mean()), float(values.var(ddof=1)))
+        check_choice("limit", limit, ("empirical", "box"))
+        if limit == "empirical":
+            return quantile_limit(typical_values(self, X, "spe"), confidence)
         check_centred(self, "the distribution of SPE")
         # For Gaussian rows SPE is a sum of chi^2(1), weighted by the eigenvalues of the axes that were not kept.
         left = self._whole_spectrum(f'spe_limit(limit="{limit}")')[self.n_components_ :]
-        unit = power_unit(left)
-        thetas = power_sums(left / unit)
-        if limit == "box":
-            return unit * chi_square_limit(confidence, float(thetas[0]), 2 * float(thetas[1]))
-        return unit * jackson_mudholkar_limit(confidence, thetas)
+        unit = power_unit(left)  # the squares of very large or small values leave the range of float64
+        left /= unit
+        return unit * chi_square_limit(confidence, float(left.sum()), 2 * float((left**2).sum()))
 
 
 def one_statistic(model: RowStatistics, X: Unchecked, name: str, out: Path | None, overwrite: bool) -> Lazy:
@@ -731,51 +717,14 @@ def chi_square_limit(confidence: float, mean: float, variance: float) -> float:
     """Return the limit of ``g chi^2(h)`` with this mean and variance: ``g = variance / (2 mean)``, ``h = 2 mean^2 /
     variance``.
 
-    With the mean and variance of observed SPE it is the limit of Nomikos & MacGregor (1995); with their values for
-    Gaussian rows, ``theta_1`` and ``2 theta_2``, that of Box (1954).
+    With those of the SPE of Gaussian rows, the sum and twice the sum of squares of the residual eigenvalues, it is the
+    limit of Box (1954).
     """
     if mean <= 0 or variance <= 0:
         return max(0.0, mean)
     return float(variance / (2 * mean) * chi2.ppf(confidence, 2 * mean**2 / variance))
 
 
-def jackson_mudholkar_limit(confidence: float, thetas: Vector) -> float:
-    """Return the limit of SPE of Gaussian rows, from the power sums ``theta_i`` of the residual eigenvalues.
-
-    ``theta_1 (1 + z h0 sqrt(2 theta_2) / theta_1 + theta_2 h0 (h0 - 1) / theta_1^2)^(1 / h0)`` with ``h0 = 1 - 2
-    theta_1 theta_3 / (3 theta_2^2)`` and the normal quantile z.
-
-    Raises
-    ------
-    ValueError
-        If the approximation has no such quantile, because h0 is far below 0.
-
-    Notes
-    -----
-    Jackson & Mudholkar (1979). NOTE: h0 is negative for spectra with a heavy tail. The power then
-    decreases with SPE, so their quantile takes the sign of h0: here ``z h0`` has it, where the paper writes
-    ``c_alpha sqrt(2 theta_2 h0^2)``.
-    """
-    first, second, third = (float(theta) for theta in thetas)
-    if first <= 0 or second <= 0:
-        return max(0.0, first)
-    h0 = 1 - 2 * first * third / (3 * second**2)
-    slope = float(norm.ppf(confidence)) * np.sqrt(2 * second) / first + second * (h0 - 1) / first**2
-    if h0 == 0:
-        return float(first * np.exp(slope))
-    if h0 * slope <= -1:
-        raise ValueError(
-            f"Jackson's and Mudholkar's approximation has no {confidence:g} quantile for these residual eigenvalues "
-            f'(h0 = {h0:.3g}; a value nearer 0 was expected). Use limit="box" or limit="empirical".'
-        )
-    return float(first * np.exp(np.log1p(h0 * slope) / h0))
-
-
 def power_unit(values: Vector) -> float:
     """Return a power of two near the largest value: divided by it, values have powers in the range of float64."""
     return float(np.ldexp(1.0, int(np.frexp(np.max(values, initial=0.0))[1])))
-
-
-def power_sums(values: Vector) -> Vector:
-    """Return ``theta_i = sum_j lambda_j^i`` of eigenvalues, i = 1, 2, 3."""
-    return np.array([float((values**i).sum()) for i in (1, 2, 3)])

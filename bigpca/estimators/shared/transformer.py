@@ -91,10 +91,7 @@ TRANSLATIONS = {
     "priors": ("", "Class priors are their shares in y. Leave it out."),
     "seed": ("random_state", ""),
     "alphas": ("alpha", ""),
-    "folds": ("cv", ""),
-    "method": ("rotation", ""),
     "alpha": ("fit_inverse_transform", "It takes the penalty in place of True, which is 1.0."),
-    "missing_chunks": ("", 'It belongs to the rows: fit(bigpca.open(X, missing_chunks="fill")).'),
     "k": ("n_components", ""),
     "dim": ("n_components", ""),
 }
