@@ -334,7 +334,7 @@ def stored_keys(source: Input) -> NDArray[np.str_] | None:
     ----------
     source : path, URL, store, place or Dask array
         A Zarr array that ``transform`` or ``ingest`` wrote with keys (``keys=``, an index of names or a coordinate);
-        scores in a Parquet or ``.npy`` table; a matrix of AnnData in a file, whose keys are the names of the cells; or
+        scores in a Parquet table; a matrix of AnnData in a file, whose keys are the names of the cells; or
         what :func:`bigpca.open` returned for one of these. Slices ``X[a:b:s]`` of rows and columns of such an array,
         lists of rows, masks, other chunks and dtypes, and lazy scores keep the keys of their rows. Anything
         else has no keys.
