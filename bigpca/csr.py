@@ -90,8 +90,7 @@ def add_sparse_product(rows: csr_array, W: csr_array, out: Array) -> None:
 
 def row_squares(rows: csr_array) -> Vector:
     """Return ``|x_t|^2`` (b,) in float64."""
-    squares = np.zeros(rows.shape[0])
-    compiled(_row_squares)(*_parts(rows)[::2], squares)
+    squares: Vector = np.bincount(_lines(rows), rows.data.astype(np.float64) ** 2, rows.shape[0]).astype(np.float64)
     return squares
 
 
@@ -317,13 +316,6 @@ def _residuals_above_zero(
             if expected > 0 and np.isfinite(value):
                 precision = 1 / np.sqrt(expected * (1 + expected / theta))
                 out[s] = min(value * precision, clip + expected * precision)
-
-
-def _row_squares(ptr: Any, values: Any, squares: Any) -> None:
-    for t in range(len(ptr) - 1):
-        for s in range(ptr[t], ptr[t + 1]):
-            value = np.float64(values[s])
-            squares[t] += value * value
 
 
 # A tile of rows is read by columns: row j of the result is the sum of the rows that store column j, from there on, and
@@ -584,8 +576,7 @@ class CsrForm(DenseForm):
         return replace(block, shift=about, sums=sums), squares
 
     def row_norms(self, values: csr_array) -> Array:
-        squares = np.bincount(_lines(values), values.data.astype(np.float64) ** 2, values.shape[0])
-        norms: Array = np.sqrt(squares).astype(values.dtype)
+        norms: Array = np.sqrt(row_squares(values)).astype(values.dtype)
         return norms
 
     def known(self, values: csr_array) -> tuple[csr_array, Integers]:

@@ -110,8 +110,8 @@ def test_compiled_loops_are_kept_in_the_folder_that_is_named_and_nowhere_else(
     (tmp_path / "file").touch()
     for named in ("kept", "file/cannot be made", ""):
         monkeypatch.setenv("NUMBA_CACHE_DIR", named and str(tmp_path / named))
-        loop, squares = csr.compiled.__wrapped__(csr._row_squares), np.zeros(1)
-        loop(np.array([0, 2]), np.array([3.0, 4.0]), squares)
-        assert squares == 25
+        loop, counts = csr.compiled.__wrapped__(csr._constants), np.zeros(1, int)
+        loop(np.array([0, 0]), np.array([3.0, 4.0]), np.zeros(1), counts)
+        assert counts == 2
         assert str(loop.stats.cache_path).startswith(str(tmp_path)) == (named == "kept")
         assert named == "kept" or loop.stats.cache_path is None

@@ -202,7 +202,6 @@ for dtype in ("f4", "f8"):  # compiled once, and not in each process
     rows, Q = scipy.sparse.eye_array(4, format="csr", dtype=dtype), numpy.eye(4, dtype=dtype)
     csr.add_product(rows, csr.multiply(rows, Q), Q.copy())
     csr.add_column_sums(rows, numpy.zeros(4))
-    csr.row_squares(rows)
     csr.add_gram(rows, None, numpy.zeros((4, 4)), numpy.zeros(4), numpy.zeros(4))
     csr.SPARSE.note_constants(rows, numpy.zeros(4), numpy.zeros(4, int))
 
