@@ -45,9 +45,6 @@ OTHERS = {
     "NystromKernelPCA landmarks": lambda: bp.NystromKernelPCA(2, components_from="landmarks", **FEW).fit(X),
     "FactorAnalysis stopped": lambda: bp.FactorAnalysis(2, max_iter=2).fit(X),
     "PCA stopped": lambda: bp.PCA(2, solver="krylov", tol=1e-14, max_passes=2).fit(FLAT),
-    "FisherDiscriminantAnalysis stopped": lambda: bp.FisherDiscriminantAnalysis(
-        2, solver="krylov", tol=1e-14, max_passes=2
-    ).fit(FLAT, np.arange(900) % 30),
     "KernelSupervisedPCA of all": lambda: bp.KernelSupervisedPCA(2, gamma=1.0).fit(X, CLASSES),
     "SupervisedPCA of many labels": lambda: bp.SupervisedPCA(
         2, label_kernel="rbf", label_gamma=1e5
