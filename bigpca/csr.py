@@ -24,7 +24,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
-from scipy.linalg.blas import dsyr2k
 from scipy.sparse import csr_array, csr_matrix
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector
@@ -738,6 +737,8 @@ class FactoredGram(SparseGram):
     def add(self, rows: FactoredRows, weights: Vector | None) -> None:
         """Add the rows of a block."""
         super().add(rows.stored, weights)
+        from scipy.linalg.blas import dsyr2k  # takes a tenth of a second, which `bigpca info` does not need
+
         thin = replace(rows, stored=csr_array(rows.shape))
         FACTORED.column_sums(thin, self.sums, weights)
         crossed, right = FACTORED.crossed(rows, weights).T, np.asfortranarray(rows.right)

@@ -252,8 +252,8 @@ def test_an_output_takes_one_request_per_chunk_and_few_others(url: str, object_s
     with dask.config.set(scheduler="sync"):
         model.transform(url, out=out)
     # The claim, and whether it still holds. Listed are the rows at their opening, and after they are read; the
-    # output as it is claimed, and after it is written.
-    expected = {"GET": CHUNKS + 1, "PUT": CHUNKS + 1, "LIST": 4, "DELETE": 1}
+    # output as it is claimed, after it is written, and as it is opened.
+    expected = {"GET": CHUNKS + 1, "PUT": CHUNKS + 1, "LIST": 5, "DELETE": 1}
     assert asked(object_server) == expected
     assert sum(one.op == "PUT" for one in object_server.requests) == CHUNKS + 3  # and provenance, and zarr.json
 
