@@ -153,7 +153,7 @@ def of_blocks(
         largest = float(top_eigenpairs(centred, 1, threads=settings.threads)[0][0])
         if largest > noise:
             roots[own] = np.sqrt(largest / (weight - 1))
-        G += one / roots[own[0]] ** 2
+        G += one / roots[own[0]] ** 2  # X D^-2 X' = sum_b X_b X_b' / root_b^2: one matrix a block, and no second read
     return G, roots
 
 
