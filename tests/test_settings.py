@@ -53,7 +53,6 @@ def test_constructors_have_the_parameters_of_the_model_and_few_of_them() -> None
     ("name", "hint"),
     [
         *((name, r"with bigpca\.config\(.*\.keep\(\)") for name in SETTINGS if name != "memory_limit"),
-        ("missing_chunks", r"bigpca\.open\(X, missing_chunks=\"fill\"\)"),
     ],
 )
 @pytest.mark.parametrize("kind", CLASSES.values(), ids=CLASSES)

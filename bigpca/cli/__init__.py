@@ -7,6 +7,7 @@
   alone.
 - ``diagnosis``  ``bigpca doctor``: checks of this machine and of a cluster; and ``bigpca demo``.
 - ``output``  The output of a command: text and JSON on the right stream, errors as one paragraph with an exit code.
+- ``process``  Output streams of a command's process, whose loss does not end the work.
 - ``models``  ``bigpca report`` and ``export``: what is done with fitted models.
 - ``runtime``  Where a command runs: in this process, or on a running cluster.
 
@@ -23,6 +24,8 @@ import signal
 import sys
 from types import FrameType
 
+from bigpca.cli.process import keep_streams_open
+
 INTERRUPTED = 130
 
 __all__ = ["main"]
@@ -30,6 +33,7 @@ __all__ = ["main"]
 
 def main() -> None:
     """Run the command line and exit with its code; SIGTERM ends a command as Ctrl-C does."""
+    keep_streams_open()
     signal.signal(signal.SIGTERM, _interrupt)
     try:
         from bigpca.cli.commands import app

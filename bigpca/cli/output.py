@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import errno
 import json
 import logging
 import math
@@ -21,6 +22,7 @@ from typing import Any
 
 import typer
 
+from bigpca.cli.process import lost_output
 from bigpca.errors import (
     ApproximationWarning,
     CheckpointError,
@@ -165,7 +167,22 @@ class Streams:
             typer.echo(f"bigpca: warning: {line}", err=True)
 
     def finish(self, record: Mapping[str, Any]) -> None:
-        """Print the command's one JSON object, with ``--json``."""
+        """Print the command's one JSON object, with ``--json``.
+
+        Raises
+        ------
+        OutputWriteError
+            If output to stdout was lost: JSON for any reason, text by a disk error (but not by a closed pipe).
+        """
+        self._print_json(record)
+        lost = lost_output()
+        if lost is not None and (self.as_json or lost.errno not in (errno.EPIPE, errno.EBADF)):
+            what = "the JSON object" if self.as_json else "what the command prints"
+            raise OutputWriteError(
+                lost.errno, f"{what} could not be written to stdout ({lost.strerror}), but the command completed"
+            )
+
+    def _print_json(self, record: Mapping[str, Any]) -> None:
         if self.as_json:
             typer.echo(json.dumps(plain({**record, "warnings": self.warnings}), allow_nan=False))
 
@@ -183,7 +200,7 @@ class Streams:
 
     def say_error(self, error: BaseException, text: str, code: ExitCode) -> None:
         """Print an error as the command's JSON object, with ``--json``."""
-        self.finish({"error": {"type": type(error).__name__, "message": text, "exit_code": int(code)}})
+        self._print_json({"error": {"type": type(error).__name__, "message": text, "exit_code": int(code)}})
 
 
 def paragraph(text: str) -> str:
@@ -215,7 +232,7 @@ def reporting(as_json: bool, debug: bool, *, quiet: bool = False) -> Iterator[St
             with recording(command_line()):
                 yield output
             output.doing("")
-        except (typer.Exit, typer.BadParameter, typer.Abort, BrokenPipeError):  # the last: of stdout, as in | head
+        except (typer.Exit, typer.BadParameter, typer.Abort):
             output.doing("")
             raise
         except (Exception, KeyboardInterrupt) as error:

@@ -34,7 +34,6 @@ from bigpca.engine.events import Event, GroupEvent, PassEvent
 from bigpca.engine.run import Run
 from bigpca.passes.rows import Rows
 from bigpca.plots.data import drawn_scores
-from bigpca.report.describing import classified
 from tests.engine.conftest import start_cluster
 from tests.passes.kit import LoggedRows, Moments, bits, folded, logged, moments_of, normal, reads_in, write_store
 
@@ -301,7 +300,7 @@ def test_a_look_at_the_workers_takes_as_long_whatever_others_hold_there(client: 
     assert taken[1] < 2 * taken[0]
 
 
-@pytest.mark.parametrize("what", ["counts", "labels", "frame", "report", "figure", "clusters"])
+@pytest.mark.parametrize("what", ["counts", "labels", "frame", "figure", "clusters"])
 def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
     what: str, cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -314,7 +313,6 @@ def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
         "counts": lambda X: bp.PCA(2).fit(X[X[:, 0] > 0]).explained_variance_,
         "labels": lambda X: bp.FisherDiscriminantAnalysis(1).fit(rows, (X[:, 0] > 0).astype(int)).eigenvalues_,
         "frame": lambda X: bp.PCA(2).fit(rows, sample_weight=abs(X).to_dask_dataframe()[0]).explained_variance_,
-        "report": lambda X: classified(model, X, y)[1].rows[0][1:],
         "clusters": lambda X: (
             bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=9, sampling="kmeans").fit(X).eigenvalues_
         ),

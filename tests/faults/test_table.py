@@ -133,9 +133,6 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "cli/test_lost_streams.py::test_words_that_cannot_be_written_are_dropped",
         "cli/test_lost_streams.py::test_a_fit_whose_words_are_lost_saves_its_model",
     ),
-    "an interrupt in the first second": (
-        "cli/test_lost_streams.py::test_an_interrupt_during_the_imports_has_its_word_and_its_json_object",
-    ),
     "a process ends while it is looked at": (
         "test_cluster.py::test_a_child_that_ended_since_it_was_listed_listens_nowhere",
     ),

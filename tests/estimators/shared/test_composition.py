@@ -32,6 +32,7 @@ ROOMS = {
     "LabelledFeatures",
     "LinearExports",
     "OfLabelKernel",
+    "OfModels",
     "Predicts",
     "RoweisPoint",
     "RowStatistics",
