@@ -13,7 +13,7 @@ from distributed import Client
 import bigpca as bp
 from bigpca.engine.cluster import run as cluster_module
 from bigpca.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
-from bigpca.passes import rows
+from bigpca.passes import side_by_side
 from tests.engine.conftest import start_cluster
 from tests.passes.kit import bits, logged, moments_of, normal, reads_in, rows_read, write_store
 
@@ -96,7 +96,7 @@ def test_rows_in_memory_beside_a_store_are_sent_to_the_workers_that_read_it(
         here = bp.CCA(2).fit(X, Y)
     assert here.plan_.resources.local
     assert here.x_rotations_.tobytes() == there.x_rotations_.tobytes()
-    monkeypatch.setattr(rows, "SENT_BYTES", Y.nbytes - 1)
+    monkeypatch.setattr(side_by_side, "SENT_BYTES", Y.nbytes - 1)
     assert bp.CCA(2).plan(X, Y).resources.local
 
 
