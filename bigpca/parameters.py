@@ -221,7 +221,7 @@ PANELS = {
             "fisher, roweis: added to the within-class scatter; cca: to both covariances.", ANY, words=("pinv",)
         ),
         "alpha": Parameter(
-            "contrast: weights of the background. ridge: penalties; folds choose one. Such as 0.1,1,10 (default: 1).",
+            "contrast: weight of the background. ridge: penalties, such as 0.1,1,10; folds choose one (default: 1).",
             ANY,
             many=True,
         ),

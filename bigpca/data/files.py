@@ -16,12 +16,12 @@ from bigpca.errors import brief, listed
 from bigpca.storage.files import kind_of, local_path, open_regular, public
 
 _REMEDIES = {  # by extension
-    ".csv .tsv .part": "Pass pandas.read_csv(path). If it does not fit in memory, write it as Parquet once, "
-    "dask.dataframe.read_csv(path).to_parquet('rows'), and pass that folder.",
+    ".csv .tsv .part": "Pass pandas.read_csv(path), with header=None if it has no names. If it does not fit in memory, "
+    "write it as Parquet once, dask.dataframe.read_csv(path).to_parquet('rows'), and pass that folder.",
     ".arrow .feather .ipc": "Write it as Parquet once: pandas.read_feather(path).to_parquet('rows.parquet'), or "
-    "datasets.load_from_disk(folder).to_parquet('rows.parquet') for one of Hugging Face.",
-    ".npz": "Extract its arrays as .npy files, python -m zipfile -e FILE FOLDER, or pass numpy.load(path)['x'] or "
-    "scipy.sparse.load_npz(path).",
+    "one split of Hugging Face, datasets.load_from_disk(folder).to_parquet('rows.parquet').",
+    ".npz": "Pass numpy.load(path)['x'] or scipy.sparse.load_npz(path). An array that does not fit in memory you "
+    "extract, python -m zipfile -e FILE FOLDER, and pass its .npy file.",
     ".bin .dat .raw": "For plain bytes open a np.memmap and pass that.",
     ".tar .tgz .zip": "Extract it, and pass the folder or the list of its files.",
     ".gz .bz2 .xz .zst": "Decompress it first.",
@@ -73,6 +73,8 @@ def file_source(path: str, member: str | None, missing_chunks: str, wanted: Want
 def _at_url(url: str, member: str | None, missing_chunks: str, wanted: Wanted) -> Source:
     """Describe the rows at a URL: Zarr, and in object stores .npy shards and Parquet, by their names."""
     end = suffix_of(url.rstrip("/"))
+    if end and any(end in ends.split() for ends in _REMEDIES):
+        raise ValueError(f"{public(url)} is a {end} file, which is not read. {_remedy(url)}")
     if end in (*HDF5_SUFFIXES, *list(FLAT)[1:], *GENOTYPES):
         raise ValueError(
             f"{public(url)} is a {end} file, which can only be read from a disk; Zarr, .npy and Parquet are read at "

@@ -315,7 +315,7 @@ def class_values(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
     if values.ndim == 2:
         raise ValueError(
             f"labels have shape {values.shape} and dtype {values.dtype}; one column of classes, (n,), was expected, or "
-            "targets as float64. Pass y.argmax(axis=1) of one-hot rows."
+            "targets as float64. Of one-hot rows, each with one 1, pass numpy.argmax(y, axis=1)."
         )
     present: NDArray[Any] = values[~gaps]
     if present.dtype.kind != "f":

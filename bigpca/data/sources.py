@@ -276,7 +276,7 @@ def open(
         host's memory (compressed columns, on a GPU), before any read; the message has the remedy.
     ValueError
         If a member must be named, if the data have one dimension, and for unknown formats. For a pattern that does not
-        fit the shape, axes that it does not have, pooling without a rule, and positions or names that do not exist. For
+        fit the shape, axes that it does not have, and positions or names that do not exist. For
         ``sample_dims`` that the DataArray does not have, or together with a pattern.
 
     Examples

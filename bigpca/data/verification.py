@@ -43,6 +43,8 @@ class VerifyReport:
     seconds : float
     skipped : tuple of str
         Arrays that were not checked (such as labels stored as strings), with the reason.
+    unread : tuple of str
+        Arrays of numbers that bigpca does not read, and so did not check, with the reason.
     """
 
     path: str
@@ -52,15 +54,18 @@ class VerifyReport:
     checksummed: bool
     seconds: float
     skipped: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether nothing is missing or damaged."""
-        return not (self.missing or self.damaged)
+        """Whether all numbers were read, and nothing is missing or damaged."""
+        return not (self.missing or self.damaged or self.unread)
 
     def __str__(self) -> str:
         bad = len(self.missing) + len(self.damaged)
         head = "all chunks exist and decode" if self.ok else f"{bad:,} of {self.chunks:,} chunks are bad"
+        if self.unread:
+            head = f"{head if bad else 'no chunk is bad'}, but not all were read"
         counted = "1 chunk" if self.chunks == 1 else f"{self.chunks:,} chunks"
         lines = [f"{self.path}: {head} ({counted}, {self.seconds:.1f} s)"]
         for what, keys in (("missing", self.missing), ("damaged", self.damaged)):
@@ -70,7 +75,7 @@ class VerifyReport:
             lines.append("  A missing chunk was lost, or held only the fill value and was dropped by its writer.")
         if not self.checksummed:
             lines.append("  The store has no checksum codec and no bigpca manifest: flipped bits cannot be detected.")
-        lines += [f"  not checked: {one}" for one in self.skipped]
+        lines += [f"  not checked: {one}" for one in (*self.unread, *self.skipped)]
         return "\n".join(lines)
 
 
@@ -105,12 +110,15 @@ def verify(path: Path) -> VerifyReport:
 def _verified(given: Any, location: str) -> VerifyReport:
     started = time.perf_counter()
     found: dict[str, list[str]] = {"missing": [], "damaged": []}
-    chunks, checksummed, skipped = 0, True, []
+    chunks, checksummed, skipped, unread = 0, True, list[str](), list[str]()
     for name, array in _arrays(given, location):
         try:
             zarr_format.check_document(zarr_format.array_document(array), name or public(location))
-        except (TypeError, ValueError) as error:
+        except TypeError as error:
             skipped.append(str(error))
+            continue
+        except ValueError as error:
+            unread.append(str(error))
             continue
         walk = _Walk(ChunkFiles.of(array), _manifest(array))
         checksummed &= bool(walk.manifest) or zarr_format.has_checksum(walk.files.document)
@@ -127,6 +135,7 @@ def _verified(given: Any, location: str) -> VerifyReport:
         checksummed=checksummed,
         seconds=time.perf_counter() - started,
         skipped=tuple(skipped),
+        unread=tuple(unread),
     )
 
 

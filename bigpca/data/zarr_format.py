@@ -150,7 +150,10 @@ def check_document(document: Mapping[str, Any], label: str) -> None:
 def check_codecs(document: Mapping[str, Any], label: str) -> None:
     """Reject codecs that are not on the list, and chains whose decoded size cannot be known."""
     names = [short_name(name) for name, _ in codecs_of(document)]
-    remedy = "If you trust the store, let Zarr decode it, once: dask.array.from_zarr(path).to_zarr('rows.zarr')."
+    remedy = (
+        "If you trust the store, let Zarr decode it, once: dask.array.from_zarr(path).to_zarr('rows.zarr'), with "
+        "component= inside a group. It copies no attributes: apply a _FillValue or a scale_factor first."
+    )
     unknown = [name for name, _ in codecs_of(document) if short_name(name) not in ALLOWED_CODECS]
     if unknown or document.get("order") == "F":
         raise ValueError(

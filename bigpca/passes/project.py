@@ -40,7 +40,7 @@ from bigpca.engine.layout import MIB, SLAB_ROWS
 from bigpca.engine.local import check_end, current_client, local_threads
 from bigpca.engine.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
 from bigpca.engine.run import Run
-from bigpca.errors import MemoryBudgetError, OutputExistsError
+from bigpca.errors import MemoryBudgetError, OutputExistsError, warn_caller
 from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.passes.graphs import wrap_sources
@@ -302,7 +302,14 @@ def project_to(
     keyed = not isinstance(form, NpyForm)
     if made.keys is not None and not keyed:
         raise ValueError(f"keys were given, but {name_of(out)} has no room for them. Write .zarr or .parquet.")
-    keys = keys_of(rows, made.keys) if keyed else None
+    keys = keys_of(rows, made.keys)
+    if keys is not None and not keyed:
+        keys = None
+        warn_caller(
+            f"the rows have keys, for which {name_of(out)} has no room: labels join it by position only. Write .zarr "
+            "or .parquet to keep them.",
+            UserWarning,
+        )
     dtype = f.output_dtype(rows.dtype)
     size = chunk_rows or output_chunk_rows(rows, width * dtype.itemsize)
     # Batches are iterated again in any case, and may be shuffled: an unfinished output of theirs is not continued.

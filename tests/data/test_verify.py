@@ -95,6 +95,16 @@ def test_all_arrays_of_a_group_are_walked_and_labels_are_listed_as_not_looked_at
     assert verify(path / "deep/b").missing == (lost.relative_to(path / "deep/b").as_posix(),)
 
 
+def test_a_store_of_numbers_that_are_not_read_is_not_called_whole(tmp_path: Path) -> None:
+    zarr.create_array(tmp_path / "x.zarr", shape=(4, 3), chunks=(2, 3), dtype="f4", zarr_format=2, order="F")[...] = 1.0
+    (tmp_path / "x.zarr" / "1.0").unlink()
+    report = verify(tmp_path / "x.zarr")
+    assert not report.ok
+    assert "no chunk is bad, but not all were read (0 chunks" in str(report)
+    assert "not checked" in str(report)
+    assert "order F" in str(report)
+
+
 def test_shards_are_walked_as_whole_objects(tmp_path: Path) -> None:
     path = store(tmp_path, chunks=(2, 6), shards=(8, 6))
     assert verify(path).chunks == 3

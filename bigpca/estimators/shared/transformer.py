@@ -347,7 +347,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         Parameters
         ----------
         X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or array-like
-            ``bigpca.open(X, pattern=...)`` makes rows of pixels, tokens or pooled maps. Otherwise dimensions after the
+            ``bigpca.open(X, pattern=...)`` makes rows of pixels or tokens. Otherwise dimensions after the
             first are flattened, with a warning in the log. Masked entries become NaN. Feature names are the columns of
             a frame or the coordinates of a DataArray's features. The first dimension of a DataArray holds the samples
             (``bigpca.open(X, sample_dims=...)`` chooses others). Columns that are NaN in every sample are left out,
