@@ -192,3 +192,12 @@ def test_dir_lists_the_public_names_only() -> None:
         assert dir(room) == sorted(room.__all__)
         assert all(getattr(room, name) is not None for name in dir(room))
     assert bp.quality.__name__ == "bigpca.quality"
+
+
+@pytest.mark.parametrize("given", ["many", -3, 0, 1.5])
+def test_threads_that_dask_cannot_have_are_named_before_a_read(given: Any) -> None:
+    with (
+        dask.config.set(num_workers=given),
+        pytest.raises(ValueError, match=r"num_workers \(DASK_NUM_WORKERS .* is .*"),
+    ):
+        bp.PCA(2).fit(np.eye(9))

@@ -13,6 +13,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from numbers import Integral
 from queue import SimpleQueue
 from typing import Any, cast
 from weakref import WeakSet
@@ -31,6 +32,7 @@ from bigpca.engine.group import AHEAD, BEGUN, SHARED, Begun, begin_read, cancel_
 from bigpca.engine.interfaces import Inputs, RowSource
 from bigpca.engine.jobs import AnyPass, GroupTask, Pass, PassState, R, merge_states, run_group
 from bigpca.engine.run import Run
+from bigpca.errors import brief
 
 # Dask keeps its thread pool and its clients in globals, which a child inherits without their threads. The pool is
 # created again; an inherited client is rejected by :func:`reject_inherited`.
@@ -213,12 +215,24 @@ def threads_here(solve_threads: int | None) -> int:
 
 
 def local_threads() -> int:
-    """Return the number of threads of the local scheduler."""
+    """Return the number of threads of the local scheduler.
+
+    Raises
+    ------
+    ValueError
+        If Dask's ``num_workers``, or DASK_NUM_WORKERS, is no whole number of at least 1.
+    """
     if _in_task() or dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
         return 1
     pool = _given_pool()
     size = getattr(pool, "_max_workers", None) or getattr(pool, "_processes", None)
-    return int(size or dask.config.get("num_workers", None) or CPU_COUNT)
+    asked = dask.config.get("num_workers", None)
+    if asked is not None and (not isinstance(asked, Integral) or int(asked) < 1):
+        raise ValueError(
+            f"Dask's num_workers (DASK_NUM_WORKERS in the environment) is {brief(repr(asked))}, but a whole number of "
+            "at least 1 was expected. Set it, or remove it for one thread a core."
+        )
+    return int(size or asked or CPU_COUNT)
 
 
 def _given_pool() -> object:
