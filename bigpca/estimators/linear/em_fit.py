@@ -114,14 +114,15 @@ def extrapolated(trail: Sequence[LatentModel], unit: Vector) -> LatentModel:
     d, k = trail[0].W.shape
     units = np.append(np.repeat(unit, k + 1), np.full(d, np.sqrt(d)))  # the noise counts as one number more
     v0, v1, v2 = (
-        np.concatenate([np.column_stack([one.W, one.mean]).ravel(), np.log(np.maximum(one.noise, TINY))]) / units
+        np.concatenate([np.column_stack([one.W, one.mean]).ravel(), np.log(np.maximum(one.noise / unit**2, TINY))])
+        / units
         for one in trail
     )
     r, v = v1 - v0, v2 - 2 * v1 + v0
     step = float(np.clip(np.linalg.norm(r) / max(float(np.linalg.norm(v)), TINY), 1.0, LONGEST))
     found = (v0 + 2 * step * r + step**2 * v) * units
     both = found[:-d].reshape(d, k + 1)
-    return LatentModel(both[:, :k], both[:, k], np.where(trail[2].noise > 0, np.exp(found[-d:]), 0.0))
+    return LatentModel(both[:, :k], both[:, k], np.where(trail[2].noise > 0, np.exp(found[-d:]) * unit**2, 0.0))
 
 
 @dataclass(frozen=True)
@@ -199,7 +200,9 @@ class EMFit(Fit[Solved], Generic[Solved]):
         for number in range(1, self._most + 1):
             model = ExpectedScores(d, self._k, trail[-1])
             found = read.holding(model)(run, shift=means)  # one pass over X
-            if before is not None and not found.likelihood >= likelihoods[-1] - STEADY * abs(likelihoods[-1]):
+            # Of as many numbers as rows have: a share of the likelihood itself would depend on the unit of the data.
+            rounding = STEADY * d * (found.count if found.weight_sums is None else found.weight_sums[0])
+            if before is not None and not found.likelihood >= likelihoods[-1] - rounding:
                 # The extrapolated model is less likely than the one it came from, which is taken up again.
                 trail, before, change = [before], None, np.zeros_like(change)
                 continue

@@ -379,3 +379,13 @@ def test_what_the_model_does_not_have_is_rejected_before_a_read(made: Any, messa
 def test_what_has_no_answer_is_rejected(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("unit", [2.0**200, 2.0**-200])
+@pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
+def test_no_step_depends_on_the_unit_of_the_rows(unit: float) -> None:
+    """Neither the extrapolation, in logarithms of the noise, nor what counts as a fall of the likelihood."""
+    one, other = (Factors(2, nan_policy="em", max_iter=60).fit(OBSERVED * u) for u in (1.0, unit))
+    assert np.array_equal(other.noise_variance_ / unit**2, one.noise_variance_)
+    found = [bp.PCA(2, nan_policy="em").fit(OBSERVED * u).explained_variance_ / u**2 for u in (1.0, unit)]
+    np.testing.assert_allclose(found[1], found[0], rtol=1e-4)
