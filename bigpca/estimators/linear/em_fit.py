@@ -36,7 +36,6 @@ from bigpca.passes.rows import Rows
 from bigpca.solvers.eigh import NOISE, fix_signs, rounded_squares
 
 START = "start"
-TYPICAL_READS = 8  # after those of the start
 LEAST_NOISE = 1e-12  # of the mean variance of a column: with less, scores of rows with few values are rounding
 LEAST_LOADING = 1e-2  # of the noise: an axis with none at the start would never get any
 TINY = 1e-200  # instead of 0, to divide by
@@ -145,6 +144,7 @@ class EMFit(Fit[Solved], Generic[Solved]):
     faint: ClassVar[float]  # noise whose changes are not relative to itself
     pooled: ClassVar[bool]  # whether all columns have the same noise
     limit: ClassVar[str]  # the parameter that limits the reads
+    typical: ClassVar[int]  # reads after those of the start, in plans
 
     settings: Settings
     start: Fit[PCAResult]
@@ -177,7 +177,7 @@ class EMFit(Fit[Solved], Generic[Solved]):
         solving = 4 * template.state_bytes  # with whole matrices of all columns
         read = Read.into(self.rows, "expectation", template, dtype=PRECISE, finish_bytes=solving)
         # Three models, their vectors and orthonormal bases.
-        return read.costing(driver_bytes=12 * 8 * d * (k + 2)).repeated(min(TYPICAL_READS, self._most), self._most)
+        return read.costing(driver_bytes=12 * 8 * d * (k + 2)).repeated(min(self.typical, self._most), self._most)
 
     def passes(self) -> tuple[Declared, ...]:
         begun = costs(self.start.passes())
@@ -197,6 +197,7 @@ class EMFit(Fit[Solved], Generic[Solved]):
         read = self.expectation.to(partial(maximised, least=self.least, pooled=self.pooled, means=means))
         trail, before, likelihoods = [self._first(begun, unit)], None, [-np.inf]
         change, slow, settled = np.zeros(self._k + d + 1), np.zeros(self._k + d + 1), False
+        latest = left = np.full_like(change, np.inf)
         for number in range(1, self._most + 1):
             model = ExpectedScores(d, self._k, trail[-1])
             found = read.holding(model)(run, shift=means)  # one pass over X
@@ -222,9 +223,10 @@ class EMFit(Fit[Solved], Generic[Solved]):
         if not settled:
             warn_approximation(
                 f"the iteration stopped after {self._most} reads ({self.limit}): the last step turned the plane of the "
-                f"components by {latest[0]:.2g} and changed variances by up to {latest[1:].max():.2g} of their size; "
-                f"{self.settings.tol:.3g} was asked for (tol). Raise {self.limit}, or request fewer components. Where "
-                "most values are missing, the likelihood may have several maxima."
+                f"components by {latest[0]:.2g} and changed variances by up to {latest[1:].max():.2g} of their size. As "
+                f"steps shrink slowly, {left.max():.2g} may be left, where {self.settings.tol:.3g} was asked for (by "
+                f"tol). Raise {self.limit}, or request fewer components. Where most values are missing, the "
+                "likelihood may have several maxima."
             )
         latent = before or trail[-1]
         latent = replace(latent, mean=latent.mean + means)
@@ -247,6 +249,7 @@ class ProbabilisticFit(EMFit[PCAResult]):
     faint: ClassVar[float] = TINY
     pooled: ClassVar[bool] = True
     limit: ClassVar[str] = "max_passes"
+    typical: ClassVar[int] = 8
 
     def _constant(self, begun: PCAResult) -> PCAResult:
         return replace(begun, settled=True)

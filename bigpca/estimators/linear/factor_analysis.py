@@ -79,6 +79,7 @@ class FactorFit(EMFit[FactorResult]):
     faint: ClassVar[float] = FAINT
     pooled: ClassVar[bool] = False
     limit: ClassVar[str] = "max_iter"
+    typical: ClassVar[int] = 100
 
     owner: FactorAnalysis
 
@@ -139,7 +140,7 @@ class FactorAnalysis(Density[FactorResult], SumsModel[FactorResult], LinearExpor
     preprocess : as in :class:`bigpca.PCA`, default None
     nan_policy : {"raise", "omit", "em"}, default "raise"
         Rows with missing values raise an error, or are left out. "em": the factors are those that are likeliest for the
-        values that are there, found by an iteration of one read a step, 10 to 50 where no noise falls to its least;
+        values that are there, found by an iteration of one read a step, 10 to 50 or, where a noise is small, hundreds;
         ``n_components`` is a number. ``transform`` gives a row with missing values its expected factors.
     memory_limit : int, str or None, default None
         Per process.
