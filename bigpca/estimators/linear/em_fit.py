@@ -224,8 +224,8 @@ class EMFit(Fit[Solved], Generic[Solved]):
             warn_approximation(
                 f"the iteration stopped after {self._most} reads ({self.limit}): the last step turned the plane of the "
                 f"components by {latest[0]:.2g} and changed variances by up to {latest[1:].max():.2g} of their size. "
-                f"As steps shrink slowly, {left.max():.2g} may be left, where {self.settings.tol:.3g} was asked for (by "
-                f"tol). Raise {self.limit}, or request fewer components. Where most values are missing, the "
+                f"As steps shrink slowly, {left.max():.2g} may be left, where {self.settings.tol:.3g} was asked for "
+                f"(by tol). Raise {self.limit}, or request fewer components. Where most values are missing, the "
                 "likelihood may have several maxima."
             )
         latent = before or trail[-1]
