@@ -67,12 +67,12 @@ class Regression:
         return Residuals(coef=coef, mean=np.concatenate([np.zeros(len(coef)), self.mean]), rank=self.rank)
 
     def warn_if_dependent(self) -> None:
-        """Report the rank of the covariates where some follow from others, but not where rounding decides which."""
-        if self.rank < len(self.mean) and self.error <= ENOUGH:
+        """Report the rank of the covariates where some follow from others."""
+        if self.rank < len(self.mean):
             warn_approximation(
-                f"of {len(self.mean)} covariates, {self.rank} are linearly independent (beside a constant). What all "
-                "of them explain was taken out, but their coefficients are not unique. Leave out those that follow "
-                "from others, such as one of the indicators of groups."
+                f"of {len(self.mean)} covariates, {self.rank} are linearly independent to rounding (beside a "
+                "constant). What these explain was taken out, but their coefficients are not unique. Leave out those "
+                "that follow from others, such as one of the indicators of groups."
             )
 
     def warn_if_rounded(self) -> None:
