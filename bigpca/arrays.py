@@ -129,7 +129,7 @@ def unmasked(X: Any) -> Array:
 
 
 def widened(bits: NDArray[Any]) -> NDArray[np.float32]:
-    """Return the float32 numbers of which bfloat16 has the upper half, the same numbers exactly.
+    """Return bfloat16 numbers as float32, exactly: they are its upper 16 bits.
 
     >>> widened(np.array([0x3FC0, 0xC000], np.uint16))
     array([ 1.5, -2. ], dtype=float32)

@@ -185,7 +185,7 @@ def _as_they_are(rows: Any) -> Any:
 
 
 def known_beside(X: da.Array) -> list[str]:
-    """Return the names of what was opened with the rows of which X was computed, as far as Dask has kept them."""
+    """Return the names of what was opened with the rows from which X was computed, as far as Dask knows."""
     return sorted({one for record in records_in(X) for one in record.beside})
 
 

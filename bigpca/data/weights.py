@@ -1,4 +1,4 @@
-"""Which rows count, and how often: weights, read from wherever they are, checked, and scaled where they are no counts.
+"""Which rows count, and how often: weights are read, checked, and scaled if they are not counts.
 
 What weights make of the number of rows is in :mod:`bigpca.solvers.components`: the degrees of freedom.
 """

@@ -33,7 +33,7 @@ from bigpca.solvers.scaling import Blocks, LearnedScale
 
 
 def places(blocks: Blocks | None, first: int = 0, stop: float = inf) -> list[Integers | None]:
-    """Return the columns of each block among those from ``first`` on; None for all columns, if there are no blocks."""
+    """Return, for each block, its columns from ``first`` on; None, for all columns, without blocks."""
     if blocks is None:
         return [None]
     return [own[(own >= first) & (own < stop)] - first for own in blocks.columns.values()]
