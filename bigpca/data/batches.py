@@ -1020,6 +1020,10 @@ class BatchRows(Source):
     open_ended: bool
     format: str = field(default=FORMAT, kw_only=True)
 
+    def __post_init__(self) -> None:
+        vars(self)["form"] = self.stream.form  # that of the first batch
+        super().__post_init__()
+
     @classmethod
     def of(cls, stream: BatchStream) -> BatchRows:
         """Return the rows of a stream, whose number may have become known."""
@@ -1037,11 +1041,6 @@ class BatchRows(Source):
         """Of sparse rows, a number that a plan and the cut of rows do not read off the first batch, as bits would then
         depend on where it ends: one in ten, and at most those of a long text."""
         return None if self.form.shifts else max(1, int(min(self.shape[1] / 10, DENSEST / 8) * self.shape[0]))
-
-    @property
-    def form(self) -> DenseForm:
-        """That of the first batch."""
-        return self.stream.form
 
     @property
     def densest(self) -> float | None:

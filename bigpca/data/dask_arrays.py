@@ -487,8 +487,8 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
     ``rows`` are those of its chunks; None joins stored chunks up to 64 MiB.
     """
     d = source.shape[1]
-    densest, itemsize = source.densest, source.dtype.itemsize
-    row_bytes = source.form.row_bytes(d if densest is None else densest, itemsize)
+    most = source.densest if source.sparse else None
+    row_bytes = source.form.row_bytes(d if most is None else most, source.dtype.itemsize)
     rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES) if rows is None else rows
     seen, chunks = this_look(), (tuple(rows), (d,))
     with one_look(seen):
@@ -506,7 +506,7 @@ def open_graph(X: da.Array, *, single: bool) -> tuple[da.Array, tuple[int, ...]]
     found = source_of(X) if X.name.startswith(OPENED) else None
     if found is not None:  # its dtype and shape were checked when it was opened
         return X, found.array_shape[1:]
-    X = _settled(X)
+    X = _settled(X) if da.array_expr_enabled() else X
     rows = following(_flatten(X[:, None] if single and X.ndim == 1 else X))
     found = source_of(X) if X.ndim == 2 and carried(X).view is None else None
     return rows, tuple(map(int, X.shape[1:])) if found is None else found.array_shape[1:]
@@ -554,11 +554,9 @@ def _flat_block(block: Array, width: int) -> Array:
 
 def _settled(X: da.Array) -> da.Array:
     """Return X without steps that Dask would drop, which expressions keep until they run."""
-    if da.array_expr_enabled():
-        from bigpca.expressions import lowered
+    from bigpca.expressions import lowered
 
-        return lowered(X)
-    return X
+    return lowered(X)
 
 
 def source_of(X: da.Array) -> Source | None:
@@ -570,32 +568,38 @@ def source_of(X: da.Array) -> Source | None:
         The source of a fresh :func:`open`, ``da.from_zarr`` or ``da.from_array`` of a 2-d Zarr or NumPy array; None
         once X was sliced, rechunked, transformed, persisted in pieces, or optimised by Dask.
     """
-    X = _settled(X)
-    graph = graph_of(X)
+    X = _settled(X) if da.array_expr_enabled() else X
+    graph, original = graph_of(X), f"original-{X.name}"
     layers = graph.layers
     if X.ndim != 2 or X.name not in layers:
         return None
-    original = f"original-{X.name}"
     if original in layers:
         node: Any = dict(layers[original]).get(original)
         value: Any = getattr(node, "value", node)
         if original not in graph.dependencies.get(X.name, ()):
             return None
-        found: Any = held_rows(value) if is_csr(value) else value
-        if containers.is_zarr_array(value) or isinstance(value, ZarrReader):
-            reader = value if isinstance(value, ZarrReader) else ZarrReader(value)
-            found = ZarrRows.of(reader) if reader.ndim == 2 else None
-        elif containers.is_hdf5_dataset(value) and value.ndim == 2:
-            from bigpca.data.files import file_source  # all formats of files, of no use to other arrays
-            from bigpca.data.hdf5 import dataset_place
-
-            found = file_source(*dataset_place(value), "raise", None)
+        found = value if isinstance(value, Source) else _source_behind(value)
         shape, known = X.shape, not np.isnan(X.shape[0])
         whole = isinstance(found, Source) and (found.shape == shape if known else found.shape[1:] == shape[1:])
         return found if whole else None
     values = dict(layers[X.name]) if not hasattr(layers[X.name], "indices") else {}
     array = _array_behind(X, {key: getattr(value, "value", value) for key, value in values.items()})
     return None if array is None else held_rows(array)
+
+
+def _source_behind(value: Any) -> Any:
+    """Return the source of what a graph reads: CSR in memory, or an open matrix; others as they are."""
+    if is_csr(value):
+        return held_rows(value)
+    if containers.is_zarr_array(value) or isinstance(value, ZarrReader):
+        reader = value if isinstance(value, ZarrReader) else ZarrReader(value)
+        return ZarrRows.of(reader) if reader.ndim == 2 else None
+    if containers.is_hdf5_dataset(value) and value.ndim == 2:
+        from bigpca.data.files import file_source  # all formats of files, of no use to other arrays
+        from bigpca.data.hdf5 import dataset_place
+
+        return file_source(*dataset_place(value), "raise", None)
+    return value
 
 
 def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> Array | None:

@@ -30,7 +30,6 @@ from bigpca.data.checks import (
     check_shape,
     decoding,
     natural_key,
-    row_width,
 )
 from bigpca.data.source import Stamp, StoredRows, choose_member, file_stamp, parts_of
 from bigpca.data.zarr_format import fill_from
@@ -88,7 +87,7 @@ class FlatFile(StoredRows):
         return self.numbers(self._read_bits(start, stop, columns))
 
     def _read_bits(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
-        width, stored = row_width(self.array_shape), self.bits
+        width, stored = self.shape[1], self.bits
         if self.remote:
             from bigpca.storage.requests import read_range  # imports clients of object stores
 
@@ -114,7 +113,7 @@ class FlatFile(StoredRows):
         NOTE: a map would need fewer calls, but the process dies (SIGBUS) if another one truncates what is mapped.
         """
         rows, trail = (start, start + len(block)), self.array_shape[1:]
-        runs, part, length, filled = np.arange(*rows), columns, row_width(self.array_shape), block
+        runs, part, length, filled = np.arange(*rows), columns, self.shape[1], block
         if self.order == "F":
             places: Any = np.unravel_index(np.arange(*columns), trail or (1,))
             runs = np.ravel_multi_index(places, trail or (1,), order="F")

@@ -64,11 +64,6 @@ class GenotypeRows(Source):
         """A read of some samples goes through the calls of others."""
         return self.decoded_rows
 
-    def decoded(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the samples whose calls are read with those of others."""
-        together = self.decoded_rows
-        return start - start % together, min(self.array_shape[0], -(-stop // together) * together)
-
     def row_chunks(self) -> tuple[int, ...]:
         """As many rows as may be in memory at once."""
         n, d = self.shape
@@ -86,10 +81,6 @@ class GenotypeRows(Source):
     def texts(self) -> NDArray[np.str_]:
         """Return the IID of each sample; with its family, FID:IID, if some IID have several samples."""
         return np.array(_samples(file_stamp(_files_beside(self.path, self.beside)[1])), np.str_)
-
-    def details(self) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[np.float32]:
         """Read variant by variant, about 1 MiB at a time."""

@@ -26,7 +26,6 @@ from bigpca.data.checks import (
     decoding,
     is_decode_error,
     regular_chunks,
-    row_width,
 )
 from bigpca.data.source import SPARSE_PARTS, Stamp, StoredRows, choose_member, file_stamp, stored_values
 from bigpca.data.sparse import CsrRows, SparseGroup
@@ -85,7 +84,7 @@ class Hdf5Rows(StoredRows):
 
     def row_chunks(self) -> tuple[int, ...]:
         """Return the rows of each chunk; about 4 MiB if the dataset is contiguous."""
-        row_bytes = row_width(self.array_shape) * self.dtype.itemsize
+        row_bytes = self.shape[1] * self.dtype.itemsize
         return regular_chunks(self.array_shape[0], None if self.chunks is None else self.chunks[0], row_bytes=row_bytes)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any]:
@@ -106,7 +105,7 @@ class Hdf5Rows(StoredRows):
                 if rows is None and dataset.ndim == 2:
                     rows = dataset[start:stop, slice(*columns)]
                 rows = dataset[start:stop] if rows is None else rows
-        return rows if rows.ndim == 2 else rows.reshape(stop - start, row_width(self.array_shape))[:, slice(*columns)]
+        return rows if rows.ndim == 2 else rows.reshape(stop - start, self.shape[1])[:, slice(*columns)]
 
     def _inflated(self, dataset: Any, start: int, stop: int, columns: tuple[int, int]) -> NDArray[Any] | None:
         """Decode a block, each chunk read once: HDF5 would decode a forged chunk to any size.
@@ -334,7 +333,7 @@ def written(dataset: Any) -> None:
     """
     shape, place = dataset.shape, {"path": os.path.abspath(dataset.file.filename), "member": str(dataset.name)[1:]}
     held = Hdf5Rows(shape, dataset.dtype.str, dataset.chunks, **place)
-    held._check_present(dataset, 0, shape[0], (0, row_width(shape)))
+    held._check_present(dataset, 0, shape[0], (0, held.shape[1]))
 
 
 def dataset_place(dataset: Any) -> tuple[str, str]:

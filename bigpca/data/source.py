@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import math
 import operator
 import os
 from abc import ABC, abstractmethod
@@ -39,7 +40,6 @@ from bigpca.data.checks import (
     check_dtype,
     owned,
     regular_chunks,
-    row_width,
     whole_chunks,
 )
 from bigpca.devices import RowsThere
@@ -196,6 +196,13 @@ class Source(ABC):
         Which stored numbers are not values, if some are not.
     looks : Looks, ObjectLooks or None
         What is compared with each read.
+    form : DenseForm
+        What rows do in the way of their kind.
+    shape : (n, d)
+    sparse : bool
+        Whether rows are read as CSR.
+    in_memory : bool
+        Whether the rows are an array of this process.
     """
 
     ndim: ClassVar[int] = 2
@@ -208,6 +215,15 @@ class Source(ABC):
     format: str = ""
     limits: ValidRange | None = None
     looks: Looks | ObjectLooks | None = None
+    form: DenseForm = field(default=DENSE, init=False)
+    shape: tuple[int, int] = field(init=False)
+    sparse: bool = field(init=False)
+    in_memory: bool = field(init=False)
+
+    def __post_init__(self) -> None:
+        n, *sizes = self.array_shape or (0,)
+        in_memory = self.format in IN_MEMORY
+        vars(self).update(shape=(n, math.prod(sizes)), sparse=not self.form.shifts, in_memory=in_memory)
 
     @property
     @abstractmethod
@@ -221,9 +237,9 @@ class Source(ABC):
         An array, or of sparse rows a ``csr_array`` as :func:`bigpca.data.sparse.csr_block` makes it.
         """
 
-    @abstractmethod
     def details(self) -> dict[str, Any]:
         """Return what a fingerprint needs beyond place, shape and dtype, as JSON values."""
+        return {}
 
     def row_chunks(self) -> tuple[int, ...]:
         """Return consecutive row counts that can each be read without decoding anything twice.
@@ -256,11 +272,6 @@ class Source(ABC):
         return None
 
     @property
-    def column_chunk(self) -> int:
-        """Columns that can be read without decoding others; d if rows are stored whole."""
-        return max(self.shape[1], 1)
-
-    @property
     def decoded_rows(self) -> int | None:
         """Rows that are decoded together; 1 where any range can be read, None where all of a row chunk are."""
         return 1
@@ -268,17 +279,6 @@ class Source(ABC):
     @property
     def reach(self) -> int:
         """Rows after its own that a read decodes, whatever the chunks; 0 where a row has nothing of another."""
-        return 0
-
-    def decoded(self, start: int, stop: int) -> tuple[int, int]:
-        """Return the rows that are decoded where rows ``start:stop`` are read."""
-        together = self.decoded_rows
-        if together is None:
-            return whole_chunks(self.row_chunks(), start, stop)
-        return start - start % together, min(self.array_shape[0], -(-stop // together) * together)
-
-    def decoding_bytes(self, columns: int) -> int:
-        """Bytes that decoding so many columns takes beside the rows that are returned; 0 where none are decoded."""
         return 0
 
     @property
@@ -292,14 +292,30 @@ class Source(ABC):
         return 0, 0
 
     @property
-    def attributes(self) -> Mapping[str, Any]:
-        """What the file says of its numbers, such as a scale or the range of values."""
-        return {}
-
-    @property
     def column_names(self) -> list[str] | None:
         """Names of the columns of a table."""
         return None
+
+    @property
+    def column_chunk(self) -> int:
+        """Columns that can be read without decoding others; d if rows are stored whole."""
+        return max(self.shape[1], 1)
+
+    def decoded(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the rows that are decoded where rows ``start:stop`` are read."""
+        together = self.decoded_rows
+        if together is None:
+            return whole_chunks(self.row_chunks(), start, stop)
+        return start - start % together, min(self.array_shape[0], -(-stop // together) * together)
+
+    def decoding_bytes(self, columns: int) -> int:
+        """Bytes that decoding so many columns takes beside the rows that are returned; 0 where none are decoded."""
+        return 0
+
+    @property
+    def attributes(self) -> Mapping[str, Any]:
+        """What the file says of its numbers, such as a scale or the range of values."""
+        return {}
 
     def texts(self) -> Array | None:
         """Read the keys of the rows that stand beside their numbers in the same file; None where there are none."""
@@ -309,26 +325,6 @@ class Source(ABC):
     def label(self) -> str:
         """Location of the rows, for messages."""
         return f"{self.path}:{self.member}" if self.member else self.path or _UNNAMED.get(self.format, "the rows")
-
-    @cached_property
-    def shape(self) -> tuple[int, int]:
-        """(n, d)."""
-        return self.array_shape[0], row_width(self.array_shape)
-
-    @property
-    def sparse(self) -> bool:
-        """Whether rows are read as CSR."""
-        return not self.form.shifts
-
-    @property
-    def form(self) -> DenseForm:
-        """What rows do in the way of their kind."""
-        return DENSE
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether the rows are an array of this process."""
-        return self.format in IN_MEMORY
 
     @cached_property
     def row_bytes(self) -> float:
@@ -506,7 +502,7 @@ class MemoryRows(Source):
     def view(self, start: int, stop: int) -> Array:
         """Return rows as they are in memory, (stop - start, d), for whoever does not change them."""
         rows = self.array[start:stop]
-        return rows if rows.ndim == 2 else rows.reshape(stop - start, row_width(self.array_shape))
+        return rows if rows.ndim == 2 else rows.reshape(stop - start, self.shape[1])
 
     def stamps(self, start: int, stop: int) -> list[Stamp]:
         """Return the CRC-32 of those values in place of a file's mtime."""

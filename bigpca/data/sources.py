@@ -6,7 +6,7 @@ import math
 import os
 import warnings
 import zlib
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, cast
@@ -42,7 +42,7 @@ from bigpca.data.grids import (
     masked_places,
     sample_rows,
 )
-from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
+from bigpca.data.patterns import NO_CODES, RowPattern
 from bigpca.data.source import (
     Source,
     Stamp,
@@ -67,17 +67,19 @@ def row_source(
     ``wanted`` is what a caller said of the columns of a table (:class:`bigpca.data.source.Wanted`). With ``single``, a
     number for each row is one column.
     """
-    found = _described(source, member, missing_chunks, wanted)
-    if not single or len(found.array_shape) != 1:
+    if isinstance(source, (str, os.PathLike)):
+        from bigpca.data.files import file_source  # all formats of files, of no use to arrays
+
+        found = file_source(os.fspath(source), member, missing_chunks, wanted)
+    else:
+        found = _open_source(source, member, missing_chunks, wanted)
+    if len(found.array_shape) < 2 - single:
         check_shape(found.array_shape, found.label)
     return found
 
 
-def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wanted | None) -> Source:
-    if isinstance(source, (str, os.PathLike)):
-        from bigpca.data.files import file_source  # all formats of files, of no use to arrays
-
-        return file_source(os.fspath(source), member, missing_chunks, wanted)
+def _open_source(source: Any, member: str | None, missing_chunks: str, wanted: Wanted | None) -> Source:
+    """Create the source of an object: a store, a map of memory, an open dataset, or rows in memory."""
     if wanted is not None and wanted.keys is not None:
         raise ValueError(
             f"keys = {wanted.keys!r} names a column of Parquet, but the source is "
@@ -87,7 +89,7 @@ def _described(source: Any, member: str | None, missing_chunks: str, wanted: Wan
     if containers.is_place(source):
         from bigpca.storage.places import ObjectStore  # for object stores only
 
-        return _described(ObjectStore(source).openable(), member, missing_chunks, wanted)
+        return row_source(ObjectStore(source).openable(), member=member, missing_chunks=missing_chunks, wanted=wanted)
     if containers.is_zarr_store(source):
         return store_source(source, member, missing_chunks)
     if containers.is_zarr_group(source) or containers.is_zarr_array(source):
@@ -299,44 +301,50 @@ def open(
     described, asked = RowPattern(), axes or any(one is not None for one in (pattern, columns, missing_value))
     if asked:
         described = RowPattern.of(pattern, columns, axes, missing_value)
+    options: dict[str, Any] = {"missing_chunks": missing_chunks, "sample_dims": sample_dims, "fill": fill}
+    options["gridded"] = described == RowPattern()
     with ShortTraceback():
         if sample_dims is not None:
             _check_sample_dims(source, sample_dims, described, fill)
-        if containers.is_cells(source):
+        at_path = isinstance(source, str | os.PathLike)
+        if not at_path and containers.is_cells(source):
             matrix, names = containers.cell_matrix(source, member)
             rows = open_samples(matrix, missing_chunks=missing_chunks)[0]
             source, member = with_index(named(rows, names), source), None
-        options: dict[str, Any] = {"missing_chunks": missing_chunks, "sample_dims": sample_dims, "fill": fill}
-        options["codes"] = described.missing
-        options["gridded"] = described == RowPattern()
-        if keys is not None or (columns is not None and isinstance(source, str | os.PathLike | list)):
+        if asked:
+            options["codes"] = described.missing.everywhere
+        if keys is not None or (columns is not None and (at_path or isinstance(source, list))):
             own = columns if isinstance(columns, list | tuple) else (None,)
             texts = tuple([one for one in own if isinstance(one, str)])
             options["wanted"] = Wanted(keys, texts if len(texts) == len(own) else None)
         X, shape = open_samples(source, member=member, **options)
-        beside = {"covariates": covariates, "sample_weight": sample_weight, "labels": labels, "groups": groups}
-        known, plain = carried(X), described == RowPattern(missing=described.missing)
-        coded = bool(described.missing) and not is_csr(X._meta)
-        cut = known.view is not None or (known.labels is not None and known.labels.grid.kept is not None)
-        if known.labels is not None and not cut and (mask is not None or (coded and plain)):
-            return with_beside(_on_grid(X, known.labels, described, mask), **beside)
-        if mask is not None:
-            described = described.masked(masked_places(mask, shape))
-    if described == RowPattern():
-        return with_beside(X, **beside)
+        if asked or mask is not None:
+            X = _cut(X, source, shape, described, mask)
+    beside = {"covariates": covariates, "sample_weight": sample_weight, "labels": labels, "groups": groups}
+    return with_beside(X, **beside)
+
+
+def _cut(X: da.Array, source: Any, shape: tuple[int, ...], described: RowPattern, mask: Any) -> da.Array:
+    """Return the rows that a user described of samples of a shape, at the places that a mask keeps."""
+    known, sparse, plain = carried(X), is_csr(X._meta), described == RowPattern(missing=described.missing)
+    cut = known.view is not None or (known.labels is not None and known.labels.grid.kept is not None)
+    coded = bool(described.missing) and not sparse
+    if known.labels is not None and not cut and (mask is not None or (coded and plain)):
+        return _on_grid(X, known.labels, described, mask)
+    if mask is not None:
+        described = described.masked(masked_places(mask, shape))
     if cut:
         raise ValueError(
             "the array was already opened with a pattern, columns or a missing value. Give pattern=, columns= and "
-            " missing_value= in one call."
+            "missing_value= in one call."
         )
-    if described.missing and is_csr(X._meta):
+    if described.missing and sparse:
         raise ValueError(
-            f"missing_value = {missing_value} cannot be used with sparse rows, whose unstored entries are 0. Store NaN "
-            "where values are missing."
+            f"missing_value = {described.missing} cannot be used with sparse rows, whose unstored entries are 0. Store "
+            "NaN where values are missing."
         )
     described.missing.check(X.dtype)
-    rows = viewed(X, *row_view(source if known.names is None else X, described, shape))
-    return with_beside(rows, **beside)
+    return viewed(X, *row_view(source if known.names is None else X, described, shape))
 
 
 def _on_grid(X: da.Array, labels: Labels, described: RowPattern, mask: Any) -> da.Array:
@@ -375,7 +383,7 @@ def open_samples(
     missing_chunks: str = "raise",
     sample_dims: str | Sequence[str] | None = None,
     fill: str | None = "default",
-    codes: MissingCodes = NO_CODES,
+    codes: Collection[float] = (),
     gridded: bool = True,
     wanted: Wanted | None = None,
     single: bool = False,
@@ -395,26 +403,26 @@ def open_samples(
     options: dict[str, Any] = {"missing_chunks": missing_chunks, "wanted": wanted, "single": single}
     field = _netcdf_field(local_path(source), member) if gridded and fill is not None and is_netcdf(source) else None
     if field is not None:
-        check_field(field, fill, codes.everywhere)
+        check_field(field, fill, codes)
         arranged, labels = label(field, sample_dims)
         if arranged.dims == field.dims and len(labels.sizes) == 1 and field.dtype.kind in "fiub":
             found = _as_stored(source, member or field.name, missing_chunks)
             if found is not None and found.array_shape == field.shape:
-                found = stored_values(found, fill, codes.everywhere)
+                found = stored_values(found, fill, codes)
             else:
                 found = FieldRows.of(field, local_path(source), member or str(field.name))
             return carrying(open_source(found), labels=labels), field.shape[1:]
         X, shape = open_samples(field, sample_dims=sample_dims, missing_chunks=missing_chunks, codes=codes)
         return carrying(X, place=(local_path(source), str(field.name), *map(str, arranged.dims))), shape
     if isinstance(source, str | os.PathLike):
-        found = stored_values(row_source(source, member=member, **options), fill, codes.everywhere)
+        found = stored_values(row_source(source, member=member, **options), fill, codes)
         return named(open_source(found), names_in_file(found)), found.array_shape[1:]
     if containers.is_path_list(source):
         of_each = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "codes": codes, "wanted": wanted}
         return _open_shards([os.fspath(path) for path in source], of_each)
     if containers.is_labelled(source):
         arranged, labels = label(source, sample_dims)
-        values = sample_rows(arranged, len(labels.sizes), fill, codes.everywhere)
+        values = sample_rows(arranged, len(labels.sizes), fill, codes)
         X, shape = open_samples(values, missing_chunks=missing_chunks)
         limits = None if fill is None or is_csr(X._meta) else ValidRange.of_decoded(source)
         if limits is not None:
@@ -425,7 +433,7 @@ def open_samples(
     if containers.is_dask_frame(source):
         X, shape = open_samples(lazy_table(source), missing_chunks=missing_chunks, single=single)
         return with_index(named(X, feature_names(source)), source), shape
-    found = stored_values(row_source(source, member=member, **options), fill, codes.everywhere)
+    found = stored_values(row_source(source, member=member, **options), fill, codes)
     names, given = names_in_file(found), feature_names(source)  # a frame in memory has its own
     names = given if names is None and given is not None and len(given) == found.shape[1] else names
     return with_index(named(open_source(found), names), source), found.array_shape[1:]
@@ -471,10 +479,6 @@ class FieldRows(StoredRows):
         with decoding(f"rows {start}:{stop} of {self.label} cannot be decoded", errors=(OSError, RuntimeError)):
             rows: Array = _lazy_field(file_stamp(self.path), self.member)[start:stop].values
         return rows.reshape(stop - start, self.shape[1])[:, slice(*columns)]
-
-    def details(self) -> dict[str, Any]:
-        """Return nothing."""
-        return {}
 
 
 @lru_cache(maxsize=8)

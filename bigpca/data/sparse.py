@@ -318,6 +318,7 @@ class CsrRows(DerivedRows):
     indices: Source
     indptr: Source
     count: int
+    form: DenseForm = field(default=SPARSE, init=False)
 
     @property
     def home(self) -> Any:
@@ -328,10 +329,6 @@ class CsrRows(DerivedRows):
     @property
     def stored_values(self) -> int:
         return self.count
-
-    @property
-    def form(self) -> DenseForm:
-        return SPARSE
 
     @property
     def dtype(self) -> np.dtype[Any]:

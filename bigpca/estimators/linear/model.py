@@ -47,7 +47,7 @@ from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.fit import fit_seed
 from bigpca.estimators.shared.folds import held_folds
 from bigpca.estimators.shared.growing import Grows, check_same_steps, read_more, required, solve_later
-from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, check_features, check_filling, in_memory, is_lazy
+from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, check_features, check_policies, in_memory, is_lazy
 from bigpca.estimators.shared.opening import (
     opened,
     preprocessors_of,
@@ -356,7 +356,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
 
     def _row_map(self) -> Projection:
         l2 = scored_l2(self)
-        check_filling(self)
+        check_policies(self)
         mean, scale, axes = self.mean_, self.scale_, self.components_
         return Projection(mean, scale, axes, score_divisors(self), self.nan_policy, l2, limits_of(self.scale))
 

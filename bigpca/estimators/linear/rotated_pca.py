@@ -22,7 +22,7 @@ from bigpca.estimators.linear.spectrum import PCAResult
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, fit_seed
-from bigpca.estimators.shared.inputs import Unchecked, check_filling, check_parameters
+from bigpca.estimators.shared.inputs import Unchecked, check_parameters, check_policies
 from bigpca.estimators.shared.opening import maps_of, set_known
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import OF_ALL, Estimator, with_parameters
@@ -265,7 +265,7 @@ class RotatedPCA(Estimator[Rotated], LinearExports, FeatureAxes):
         return Reconstruction(self.mean_, self.scale_, self.components_, None)
 
     def _row_map(self) -> Projection:
-        check_filling(self)
+        check_policies(self)
         inner = self.estimator_
         unit = inner.components_ / np.sqrt(inner.explained_variance_)[:, None]
         axes = np.asarray(np.linalg.solve(self.rotation_matrix_, unit), np.float64)

@@ -10,11 +10,11 @@ import logging
 import math
 import os
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from inspect import signature
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -148,12 +148,13 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
     ValueError
         For empty input; and for covariates that do not belong to the rows.
     """
-    if not is_lazy(X):
+    given = isinstance(X, da.Array)
+    if not (given or is_lazy(X)):
         values, names, sample = in_memory(X, estimator, minimum=minimum, single=single)
         rows = Rows.held(values, names=names, sample=sample)
         named = hasattr(X, "loc") or is_cells(X)  # by an index
         return rows.shown(with_index(rows.X, X)) if named else rows
-    seen, given = dict[str, Look](), isinstance(X, da.Array)
+    seen = dict[str, Look]()
     if given:
         opened, sample = open_graph(X, single=single)
     else:
@@ -581,24 +582,22 @@ def check_parameters(estimator: BaseEstimator) -> None:
     TypeError, ValueError
     """
     check_policies(estimator)
-    for name, one in declared_parameters(estimator).items():
+    kind: Unchecked = type(estimator)
+    for name, one in declared_parameters(kind).items():
         one.check(name, getattr(estimator, name))
 
 
-def declared_parameters(estimator: BaseEstimator) -> Mapping[str, Parameter]:
-    """Return what is declared of the parameters of an estimator: in the table of all, or in the traits of its class."""
-    return _declared(cast("Hashable", type(estimator)))
-
-
 @cache
-def _declared(kind: Any) -> Mapping[str, Parameter]:
+def declared_parameters(kind: Any) -> Mapping[str, Parameter]:
+    """Return what is declared of the parameters of a class: in the table of all, or in its traits."""
     known = {**PARAMETERS, **kind._traits.ranges}
     return {name: known[name] for name in signature(kind).parameters if name in known}
 
 
 def summed(estimator: BaseEstimator) -> list[str]:
     """Return the parameters that act on the sums of rows, which rows that are added later must share."""
-    return [name for name, one in declared_parameters(estimator).items() if one.acts == "sums"]
+    kind: Unchecked = type(estimator)
+    return [name for name, one in declared_parameters(kind).items() if one.acts == "sums"]
 
 
 def check_policies(estimator: BaseEstimator) -> None:
@@ -618,28 +617,17 @@ def check_policies(estimator: BaseEstimator) -> None:
             f"fill in the missing values first."
         )
     check_choice("nan_policy", policy, ("raise", "omit", *taken))
-    check_filling(estimator)
+    preprocess = getattr(estimator, "preprocess", None)
+    if policy in INCOMPLETE and preprocess is not None:
+        raise ValueError(
+            f'nan_policy = "{policy}" is about missing values in the columns of X, but preprocess = {preprocess!r} is '
+            'a function of complete rows. Preprocess the rows before the fit, or use nan_policy="omit".'
+        )
     whiten = getattr(estimator, "whiten", False)
     if not isinstance(whiten, bool | np.bool_ | Whitening):
         raise TypeError(
             f"whiten = {whiten!r} is {an(type(whiten).__name__)}; True, False or a rule such as "
             f"bp.scales.Whitening(power=0.25) was expected."
-        )
-
-
-def check_filling(estimator: BaseEstimator) -> None:
-    """Reject rows that would be preprocessed although they have missing values.
-
-    Raises
-    ------
-    ValueError
-    """
-    preprocess = getattr(estimator, "preprocess", None)
-    if estimator.nan_policy in INCOMPLETE and preprocess is not None:
-        raise ValueError(
-            f'nan_policy = "{estimator.nan_policy}" is about missing values in the columns of X, but preprocess = '
-            f"{preprocess!r} is a function of complete rows. Preprocess the rows before the fit, or use "
-            'nan_policy="omit".'
         )
 
 

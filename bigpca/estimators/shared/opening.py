@@ -15,7 +15,7 @@ import numpy as np
 
 from bigpca.arrays import DType, working_dtype
 from bigpca.data.batches import BatchLabels, batch_labels
-from bigpca.data.dask_arrays import LEFT_OUT, carrying
+from bigpca.data.dask_arrays import carrying
 from bigpca.data.provenance import Provenance
 from bigpca.data.weights import CountedRows, open_weights
 from bigpca.engine.events import ProgressArgument
@@ -84,7 +84,8 @@ def opened(
     if rows.origin.brings and use != "map":
         sample_weight = given_beside(rows, "sample_weight", sample_weight)
         groups = groups if use == "measure" else given_beside(rows, "groups", groups)
-    rows = rows.weighted(sample_weight)
+    if sample_weight is not None:
+        rows = rows.weighted(sample_weight)
     if whole and rows.counted.weights is not None:
         degrees_of_freedom(rows.n_present, rows.counted.sums)
     counted = rows.counted
@@ -98,19 +99,12 @@ def opened(
             from bigpca.data.labels import one_each  # imports all formats of labels
 
             counted = counted.among(-one_each(rows.y, rows.n_rows, columns=True, gaps=True)[1].astype(np.int32))
-    if new:
+    if new and rows.origin.labels is not None:
         rows = without_absent_columns(model, rows, counted, read=use != "plan", progress=progress)
-    rows = with_covariates(model, rows, covariates, like=not new)
+    if not new or covariates is not None:
+        rows = with_covariates(model, rows, covariates, like=not new)
     maps = [one.begun() for one in model._preprocessors()] if whole else []
     return replace(rows, preprocessing=(*maps, *model._learns(rows))) if whole else rows
-
-
-def opened_alone(model: BaseEstimator, X: Unchecked, y: Unchecked) -> Rows:
-    """Return the rows and labels of a new fit; raises TypeError for covariates, whose effect the caller leaves."""
-    rows = opened(model, X, y)
-    if rows.covariates is not None:
-        raise TypeError(LEFT_OUT)
-    return rows
 
 
 def given_beside(rows: Rows, name: str, given: Unchecked, absent: Unchecked = "raise") -> Unchecked:

@@ -12,13 +12,14 @@ from sklearn.base import clone
 
 from bigpca.arrays import Array, Input, Integers, Matrix
 from bigpca.blas import blas_threads
+from bigpca.data.dask_arrays import LEFT_OUT
 from bigpca.data.labels import ClassLabels, open_labels
 from bigpca.engine.driver import solving_with
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import check_choice
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.shared.fit import called, execute, fit_seed
-from bigpca.estimators.shared.opening import opened_alone, read_mapped, rows_like
+from bigpca.estimators.shared.opening import opened, read_mapped, rows_like
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
 from bigpca.estimators.supervised.fits import SupervisedResult
@@ -169,7 +170,9 @@ def roweis_map(
             "Fisher's discriminant is the map's corner (0, 1)."
         )
     problem = template._problem().at(0.5, 0.5)  # the whole scatter determines all points
-    rows = replace(opened_alone(template, X, y), seed=fit_seed(template))
+    rows = replace(opened(template, X, y), seed=fit_seed(template))
+    if rows.covariates is not None:
+        raise TypeError(LEFT_OUT)
     fit = template._planned(rows, rows.y, problem)
     values = grid_values(grid)
     # Rejected before the read, as are values outside [0, 1]: a scatter that must be singular.
