@@ -403,6 +403,7 @@ class CentredProduct:
 def centred_product(state: PassState, *, centred: bool) -> CentredProduct:
     """Return the statistics and the centred product, computed where the merged state is."""
     part = state.part("state", FusedProduct)
+    # (X - 1 m')'(X - 1 m') V from X'X V and the sums of X and of X V: centring costs no second read.
     squares = part.centred_squares() if part.squared else np.zeros(0)
     return CentredProduct(
         part.count,

@@ -360,6 +360,7 @@ def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> E
         np.zeros(len(T)),
     )
     with device.precise():
+        # k(L, L) c, the product of each landmark with the mean: found once, it centres the landmarks of other rows.
         centre = expansion.products(features.landmarks.astype(np.float64), weights[:, None], device=device)[:, 0]
     return replace(expansion, centre=centre).in_needed_precision(device)
 
@@ -584,6 +585,7 @@ class NystromFit(LandmarksFit):
         if not self.kernels:
             features = features_of(self.settings.kernel, landmarks, shift, FLOAT64, threads)
             return with_landmarks(tutorial_spectrum(run, self.rows.n_rows, features, self.settings), features)
+        # An exact PCA in m dimensions: of the images K_nm K_mm^(-1/2) of all rows, whose products are K_nm K_mm^(-1) K_mn.
         (kernel,), wanted = self.kernels, counted(self.settings.n_components)
         features = features_of(kernel, landmarks, shift, self.precision, threads, wanted)
         found = fold_features(run, self.features, (features,))

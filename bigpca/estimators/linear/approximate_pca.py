@@ -120,6 +120,7 @@ def solve_nystrom(found: Sketched, fit: Settings, *, multiplied: bool = False) -
     """Nyström approximation of the covariance, with its certificate; ``multiplied`` as for :func:`certify`."""
     d, q = found.Y.shape
     most = _bounded(fit, found.count, d, q)
+    # C ~ Y (W'Y)^-1 Y' with Y = C W: never above C, so that its eigenvalues are lower bounds of those of C.
     approximation = nystrom(found.W, found.Y, most, precision=found.precision, threads=fit.threads, overwrite=True)
     k = _resolve(fit, approximation.values, found)
     certificate = certify(
@@ -494,6 +495,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         rows, _ = rows_to_fit(self, rows)
         check_enough_rows(rows.n_present, minimum=2 if like is None else 1)
         fit, rule = SketchFit(rows, settings), undecided(self.n_components, variances=False)
+        # Rows are added to the products Y = C W that a fit has kept: where these were too large to keep, nothing can be.
         size, keep = settings.template(rows.n_columns).state_bytes, settings.fit.keep_state_bytes
         if like is not None and size > keep:
             raise ValueError(not_kept("partial_fit", PRODUCTS, size, keep))

@@ -300,6 +300,7 @@ class DotFit(PCAFit):
         rows = self.rows
         check_enough_rows(rows.n_present, sums=rows.counted.sums)
         reject_omission(rows)
+        # X X' has the eigenvalues of X'X: the solve is of n x n, and components are X'u / s by another read of X.
         finish = partial(
             solve_dot_state,
             settings=self.settings,

@@ -62,6 +62,7 @@ def shrunk_map(model: BaseEstimator, shrinkage: str) -> RowMap:
         )
     if shrinkage == "factor":
         return replace(plain, deviations=factors if plain.deviations is None else plain.deviations * factors)
+    # A new row is added to the SVD of the fit: the eigenvalues of X'X are variances times their divisor.
     singular = np.sqrt(found.known_variances * (found.sum_weights_ - 1))
     return AugmentedScores(plain, singular)
 
@@ -102,6 +103,7 @@ class AugmentedScores(RowMap):
             empty = replace(p, deviations=None).complete(rows, z)
             squares[lines] = self._incomplete_squares(rows[lines], z[lines])
         settle_non_finite(rows, z, where, p.nan_policy, "scores")
+        # An axis without variance in the fit bounds nothing: what a row has along it counts as its distance.
         used, sound = self.singular > 0, np.isfinite(z).all(axis=1)
         squares += (z[:, ~used] ** 2).sum(axis=1)
         if not np.isfinite(squares[sound]).all():

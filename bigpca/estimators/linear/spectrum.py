@@ -269,6 +269,7 @@ def result_of(
     found: Unchecked, settings: Settings, values: Vector, components: Matrix, certificate: Certificate
 ) -> PCAResult:
     """Return the result of an operator, or of a sketch, that knows the statistics of the rows it was made from."""
+    # A given centre and given divisors are applied to the rows before these are summed: undo them.
     mean, scale = settings.standardization.in_units_of_rows(found.mean, found.scale)
     return PCAResult(
         found.count,

@@ -176,6 +176,7 @@ class Accumulator(ABC):
 
     def fresh(self, start: int, stop: int) -> Self:
         """Return an empty state for rows ``start:stop``: zeros of the declared shapes, and empty inner states."""
+        # A field holds an inner state, what the caller declared, or sums: the last begin at 0, where the state lives.
         own, made = self.for_rows(start, stop), dict[str, object]()
         for one in _held(type(own)):
             value = getattr(own, one.name)

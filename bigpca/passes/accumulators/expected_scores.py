@@ -137,6 +137,7 @@ class ExpectedScores(Weighted, Accumulator):
             np.ones(block.count) if block.weights is None else block.weights,
             rows_of_tile(self.n_features, self.n_scores),
         )
+        # A tile of rows at a time: the posterior of every row needs a k x k matrix of its own observed columns.
         for start in range(0, block.count, step):
             rows = slice(start, start + step)
             self._add(np.asarray(block.values[rows], np.float64), own[rows], model, V, products)
