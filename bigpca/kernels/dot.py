@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod, sqrt
@@ -384,6 +384,7 @@ class Polynomial(AffineKernel):
     ----------
     degree : int >= 1, default 3
     gamma : float > 0, or None for 1 / d, default None
+        By name, as ``coef0``.
     coef0 : float, default 1.0
 
     Raises
@@ -398,6 +399,8 @@ class Polynomial(AffineKernel):
     """
 
     degree: int = 3
+    gamma: float | None = field(default=None, kw_only=True)  # so that Polynomial(2) is of degree 2
+    coef0: float = field(default=1.0, kw_only=True)
 
     def _check_options(self) -> None:
         super()._check_options()

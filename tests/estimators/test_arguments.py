@@ -303,7 +303,7 @@ NOT_MISSING["metric"] = (
 HELD: dict[str, Argument] = {  # functions of rows in memory
     "kernel(X, X)": Argument("X", lambda A: bp.kernels.RBF(1.0)(A, X)),
     "kernel(X, Y)": Argument("Y", lambda A: bp.kernels.RBF(1.0)(X, A)),
-    "kernel.diagonal": Argument("X", lambda A: bp.kernels.Polynomial(2).diagonal(A)),
+    "kernel.diagonal": Argument("X", lambda A: bp.kernels.Polynomial(gamma=2).diagonal(A)),
 }
 
 

@@ -24,7 +24,7 @@ FACTORS = RNG.integers(-200, 201, (N, 3))
 X = (FACTORS @ RNG.integers(-2000, 2001, (3, D)) / 2.0**20).astype("f4")
 CLASSES = RNG.integers(0, 8, N)
 NUMBERS = np.column_stack([FACTORS / 200, FACTORS[:, 0] * FACTORS[:, 1] / 4e4, RNG.standard_normal((N, 4))])
-SQUARE = kernels.Polynomial(1.0, 0.0, 2)  # of 3 columns: 6
+SQUARE = kernels.Polynomial(2, gamma=1.0, coef0=0.0)  # of 3 columns: 6
 Roweis = bp.RoweisDiscriminantAnalysis
 INDEFINITE = kernels.Cosine() - 0.5
 KernelRoweis = partial(bp.KernelRoweisDiscriminantAnalysis, kernel="linear")

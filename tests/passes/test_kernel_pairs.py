@@ -48,7 +48,10 @@ def chi_square(X: Array) -> Array:
 KERNELS: dict[str, tuple[kernels.Kernel, Callable[[Array], Array]]] = {
     "rbf": (kernels.RBF(0.05), rbf),
     "laplacian": (kernels.Laplacian(0.02), lambda X: np.exp(-0.02 * cdist(X, X, "cityblock"))),
-    "polynomial": (kernels.Polynomial(0.1, 1.0, 3), lambda X: polynomial_kernel(X, gamma=0.1, coef0=1.0, degree=3)),
+    "polynomial": (
+        kernels.Polynomial(3, gamma=0.1, coef0=1.0),
+        lambda X: polynomial_kernel(X, gamma=0.1, coef0=1.0, degree=3),
+    ),
     "tanh": (kernels.Tanh(0.05, -0.5), lambda X: sigmoid_kernel(X, gamma=0.05, coef0=-0.5)),
     "chi square": (kernels.ChiSquare(), chi_square),
     "sum": (kernels.RBF(0.05) + 2 * kernels.Linear(), lambda X: rbf(X) + 2 * X @ X.T),
@@ -181,7 +184,7 @@ def test_rows_that_a_kernel_rejects_are_named_by_their_absolute_number(tmp_path:
 
 def test_norms_of_rows_do_not_overflow_where_the_entries_do_not() -> None:
     X = offset_data(50, D, mean=0.0, dtype="f4") * np.float32(1e8)
-    kernel = kernels.Polynomial(1.0, 0.0, 2)
+    kernel = kernels.Polynomial(2, gamma=1.0, coef0=0.0)
     K = (X.astype("f8") @ X.astype("f8").T) ** 2
     assert K.max() > 1e34  # squares are beyond float32
     found: KernelProduct = sweep(bp.open(X), kernel, KernelProduct(50, L, factor(50), squared=True))

@@ -38,7 +38,7 @@ N, STRICT = 500, "array_api_strict:device1"
 KERNELS: dict[str, kernels.Kernel] = {
     "rbf": kernels.RBF(0.05),
     "near": kernels.RBF(1e4),  # near pairs from differences, by NumPy
-    "polynomial": kernels.Polynomial(0.1, 1.0, 3),
+    "polynomial": kernels.Polynomial(3, gamma=0.1, coef0=1.0),
     "linear": kernels.Linear(1.0),
     "cosine": kernels.Cosine(),
     "laplacian": kernels.Laplacian(0.05, norm="l2"),
@@ -209,7 +209,11 @@ def test_one_thread_at_a_time_has_a_device_compute() -> None:
     assert Watched.most == [1]
 
 
-FITTED = {"rbf": kernels.RBF(0.02), "polynomial": kernels.Polynomial(0.01, 1.0, 2), "cosine": kernels.Cosine()}
+FITTED = {
+    "rbf": kernels.RBF(0.02),
+    "polynomial": kernels.Polynomial(2, gamma=0.01, coef0=1.0),
+    "cosine": kernels.Cosine(),
+}
 
 
 @pytest.mark.parametrize("precision", ["f4", "f8"])

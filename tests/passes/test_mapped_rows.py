@@ -42,7 +42,7 @@ Array = NDArray[Any]
 N, D, C, M = 500, 6, 4, 25
 X, Y = labelled_rows(N, D, C, mean=5.0)
 DELTA = np.random.default_rng(1).standard_normal((N, 2))
-KERNELS = [kernels.RBF(0.1), kernels.Polynomial(0.1, 1.0, 2), kernels.Laplacian(0.2)]
+KERNELS = [kernels.RBF(0.1), kernels.Polynomial(2, gamma=0.1, coef0=1.0), kernels.Laplacian(0.2)]
 CODES = Y.astype(np.int32)
 MEAN, INVERSE = np.linspace(4.0, 6.0, D), np.linspace(0.5, 2.0, D)
 

@@ -585,7 +585,7 @@ class NystromFit(LandmarksFit):
         if not self.kernels:
             features = features_of(self.settings.kernel, landmarks, shift, FLOAT64, threads)
             return with_landmarks(tutorial_spectrum(run, self.rows.n_rows, features, self.settings), features)
-        # An exact PCA in m dimensions: of the images K_nm K_mm^(-1/2) of all rows, whose products are K_nm K_mm^(-1) K_mn.
+        # An exact PCA in m dimensions: of the images K_nm K_mm^(-1/2), whose products are K_nm K_mm^(-1) K_mn.
         (kernel,), wanted = self.kernels, counted(self.settings.n_components)
         features = features_of(kernel, landmarks, shift, self.precision, threads, wanted)
         found = fold_features(run, self.features, (features,))

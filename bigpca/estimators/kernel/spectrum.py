@@ -219,8 +219,8 @@ class KernelFit(KernelReading, Fit[KernelSpectrum]):
         rows, kernel, p, d = self.rows, self.settings.kernel, self.n_references, self.rows.n_columns
         if not self.settings.penalty:
             return ()
-        # Where all rows are references, they are read again, unless they lie in memory. The operations: the kernel of the
-        # rows, that of their scores, and the Cholesky factor of the latter plus the penalty, p^3 / 3.
+        # Where all rows are references, they are read again, unless they lie in memory. The operations: the kernel of
+        # the rows, that of their scores, and the Cholesky factor of the latter plus the penalty, p^3 / 3.
         again, k = p == rows.n_rows and _read_again(rows), counted(self.settings.n_components) or p
         return (
             PassCost(

@@ -495,7 +495,7 @@ class ApproximatePCA(LinearModel[FusedProduct]):
         rows, _ = rows_to_fit(self, rows)
         check_enough_rows(rows.n_present, minimum=2 if like is None else 1)
         fit, rule = SketchFit(rows, settings), undecided(self.n_components, variances=False)
-        # Rows are added to the products Y = C W that a fit has kept: where these were too large to keep, nothing can be.
+        # Rows are added to the products Y = C W that a fit has kept: if these were too large to keep, none can be.
         size, keep = settings.template(rows.n_columns).state_bytes, settings.fit.keep_state_bytes
         if like is not None and size > keep:
             raise ValueError(not_kept("partial_fit", PRODUCTS, size, keep))

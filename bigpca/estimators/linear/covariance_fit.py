@@ -117,7 +117,7 @@ class CovarianceFit(PCAFit):
         solve: Callable[[PassState], Doubtful | PCAResult] = partial(_solve, settings=settings, unsure=bool(self.again))
         found = self.moments.to(solve)(run, shift=self.rows.means)  # one pass over X
         if isinstance(found, Doubtful):
-            # The second read is of rows in a frame that the first one found, in which their scatter is near the identity.
+            # The second read is of rows in a frame that the first one found: there their scatter is near the identity.
             again = replace(cast("Read[Folded[Accumulator]]", self.again), rows=found.second.applied(self.rows))
             second = replace(found.second, state=again(run).state)
             found = solve_moments(found.sums, settings, omitted=found.omitted, again=second)

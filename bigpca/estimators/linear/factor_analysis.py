@@ -89,7 +89,7 @@ class FactorFit(EMFit[FactorResult]):
     def _result(self, found: Maximised, likelihoods: list[float], settled: bool) -> FactorResult:
         """Return the factors along principal axes in units of the noise, as those of complete rows."""
         latent = found.latent
-        # Loadings are known up to a rotation: of all, W R with W' Psi^(-1) W diagonal is the one that complete rows give.
+        # Loadings are known up to a rotation: that with W' Psi^(-1) W diagonal is the one that complete rows give.
         turned = np.linalg.svd(latent.W / latent.roots[:, None], full_matrices=False)[2] @ latent.W.T
         return FactorResult(
             n_samples_=found.count,

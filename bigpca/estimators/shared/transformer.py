@@ -12,7 +12,7 @@ from contextlib import nullcontext, suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
-from inspect import Parameter, Signature
+from inspect import Parameter, Signature, get_annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeAlias, TypeVar, cast, dataclass_transform
 
@@ -178,7 +178,7 @@ def with_parameters(kind: type[Constructed]) -> type[Constructed]:
     found = [Parameter("self", Parameter.POSITIONAL_OR_KEYWORD)]
     for base in kind.__mro__:
         place = Parameter.POSITIONAL_OR_KEYWORD if base is kind else Parameter.KEYWORD_ONLY
-        for name, hint in vars(base).get("__annotations__", {}).items():
+        for name, hint in get_annotations(base).items():
             if hint == "KW_ONLY":
                 place = Parameter.KEYWORD_ONLY
             elif name in vars(base) and name[0] != "_" and name not in {one.name for one in found}:

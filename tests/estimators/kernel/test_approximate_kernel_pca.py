@@ -425,7 +425,7 @@ def test_duplicate_rows_count_once_and_equal_rows_have_no_component(
         assert (model.eigenvalues_[6:] <= rounding).all()
     else:  # the root of a rounding of squares
         assert (model.eigenvalues_[6:] <= np.sqrt(rounding * model.eigenvalues_[0])).all()
-    for kernel in (RBF(0.05), Linear(), Polynomial(1.0, 1.0, 3)):
+    for kernel in (RBF(0.05), Linear(), Polynomial(3, gamma=1.0, coef0=1.0)):
         same = np.full((60, 4), 3.3, dtype)
         model = approximate(2, kernel=kernel, sketch=Gaussian(20), approximation=core).fit(same)
         trace = np.trace(matrix(kernel, same))

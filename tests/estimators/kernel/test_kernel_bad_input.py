@@ -57,7 +57,7 @@ REJECTED: dict[str, tuple[dict[str, Any], Any, type[Exception], str]] = {
     "negative": ({"kernel": kernels.ChiSquare()}, np.abs(X) * np.where(np.arange(N) == 99, -1, 1)[:, None], ValueError,
         "row 99, column 0 is -"),
     "overflow": (
-        {"kernel": kernels.Polynomial(1.0, 0.0, 5)}, X * 1e60, ValueError, r"row 0: .* to the power 5 and squared",
+        {"kernel": kernels.Polynomial(5, gamma=1)}, X * 1e60, ValueError, r"row 0: .* to the power 5 and squared",
     ),
     "overflow of distances": ({"kernel": "rbf"}, X * 1e200, ValueError, r"has values beyond float64.*Divide the data"),
     "no square": ({"kernel": "precomputed"}, X, ValueError,

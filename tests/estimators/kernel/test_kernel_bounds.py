@@ -84,8 +84,8 @@ DEFINITE: dict[str, Choice] = {
     "narrow rbf": Choice(lambda v, s: RBF(30 / v), gaussian),
     "laplacian": Choice(lambda v, s: Laplacian(0.2 / np.sqrt(v)), laplacian),
     "laplacian, l2": Choice(lambda v, s: Laplacian(1e-2 / np.sqrt(v), "l2"), laplacian),
-    "degree 5": Choice(lambda v, s: Polynomial(1 / s, 1.0, 5), power),
-    "degree 5 of raw rows": Choice(lambda v, s: Polynomial(1.0, 0.0, 5), power),
+    "degree 5": Choice(lambda v, s: Polynomial(5, gamma=1 / s, coef0=1.0), power),
+    "degree 5 of raw rows": Choice(lambda v, s: Polynomial(5, gamma=1.0, coef0=0.0), power),
     "linear": Choice(lambda v, s: Linear(), lambda X, k: about_mean(X)),
     "cosine": Choice(lambda v, s: Cosine(), lambda X, k: about_mean(unit_rows(X))),
     "sum": Choice(
@@ -101,8 +101,8 @@ INDEFINITE: dict[str, Choice] = {
     "tanh": Choice(lambda v, s: Tanh(1 / s, 0.0), tanh),
     "shifted tanh": Choice(lambda v, s: Tanh(1 / s, -1.0), tanh),
     "nearly linear tanh": Choice(lambda v, s: Tanh(1e-3 / s, 0.0), tanh),
-    "square": Choice(lambda v, s: Polynomial(1 / s, -0.5, 2), power),
-    "cube": Choice(lambda v, s: Polynomial(1 / s, -3.0, 3), power),
+    "square": Choice(lambda v, s: Polynomial(2, gamma=1 / s, coef0=-0.5), power),
+    "cube": Choice(lambda v, s: Polynomial(3, gamma=1 / s, coef0=-3.0), power),
     "difference": Choice(
         lambda v, s: RBF(1 / v) - 0.5 * RBF(30 / v),
         lambda X, k: gaussian(X, k.kernels[0]) + L(k.weights[1]) * gaussian(X, k.kernels[1]),

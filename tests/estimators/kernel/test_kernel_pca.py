@@ -116,7 +116,7 @@ KRYLOV: dict[str, tuple[kernels.Kernel, Array]] = {
     "rbf": (kernels.RBF(0.2), X),
     "wide rbf": (kernels.RBF(1e-4), X),
     "narrow rbf": (kernels.RBF(20.0), X),
-    "polynomial": (kernels.Polynomial(1.0, 1.0, 5), X),
+    "polynomial": (kernels.Polynomial(5, gamma=1.0, coef0=1.0), X),
     "laplacian": (kernels.Laplacian(0.3), X),
     "laplacian, l2": (kernels.Laplacian(0.3, "l2"), X),
     "chi square": (kernels.ChiSquare(), np.abs(X)),
@@ -174,7 +174,7 @@ def test_a_kernel_that_float64_cannot_tell_from_a_constant_is_said_and_its_bound
     [
         (partial(KernelPCA, solver="dense"), "cosine", 1e7),
         (partial(KernelPCA, solver="krylov"), "cosine", 1e8),
-        (partial(KernelPCA, solver="features"), kernels.Polynomial(1.0, 1.0, 2), 1e8),
+        (partial(KernelPCA, solver="features"), kernels.Polynomial(2, gamma=1.0, coef0=1.0), 1e8),
         (bp.ApproximateKernelPCA, "cosine", 1e7),
         (partial(bp.NystromKernelPCA, n_landmarks=20), "cosine", 1e6),
     ],
@@ -192,7 +192,7 @@ def test_a_kernel_whose_values_differ_by_little_more_than_rounding_is_said(make:
 @pytest.mark.parametrize(
     ("kernel", "giant"),
     [
-        (kernels.Linear(), 3e3), (kernels.RBF(1e-5), 1.0), (kernels.Polynomial(1e-2, 1.0, 3), 30.0),
+        (kernels.Linear(), 3e3), (kernels.RBF(1e-5), 1.0), (kernels.Polynomial(3, gamma=1e-2, coef0=1.0), 30.0),
         (kernels.Tanh(1e-3, 1.0), 1.0),
     ],
 )  # fmt: skip
@@ -226,7 +226,7 @@ def test_the_start_from_landmarks_saves_sweeps_and_is_counted() -> None:
 @pytest.mark.parametrize(
     "kernel",
     [
-        kernels.Linear(2.0), kernels.Polynomial(0.3, 1.0, 3), kernels.Cosine(), kernels.Hellinger(),
+        kernels.Linear(2.0), kernels.Polynomial(3, gamma=0.3, coef0=1.0), kernels.Cosine(), kernels.Hellinger(),
         kernels.Linear() + 0.5 * kernels.Linear() ** 2,
     ],
     ids=str,
@@ -255,7 +255,7 @@ def test_the_linear_kernel_is_pca() -> None:
 
 
 @pytest.mark.parametrize("solver", ["dense", "krylov", "features"])
-@pytest.mark.parametrize("kernel", [kernels.Linear(), kernels.Polynomial(0.5, 1.0, 2)], ids=str)
+@pytest.mark.parametrize("kernel", [kernels.Linear(), kernels.Polynomial(2, gamma=0.5, coef0=1.0)], ids=str)
 def test_novelty_is_the_distance_to_the_subspace_in_the_features(kernel: kernels.Kernel, solver: str) -> None:
     model = KernelPCA(2, kernel=kernel, solver=solver, tol=1e-9, max_passes=40).fit(X)
     F, new = kernel.features(X), kernel.features(np.vstack([NEW, 10 * NEW]))
@@ -424,7 +424,7 @@ def test_polynomials_of_degree_5_on_raw_pixels_are_computed_in_float64() -> None
     wide = pixels.astype("f8")
     expected = spectrum((wide @ wide.T) ** 5)[:3]
     for solver in ("dense", "krylov"):
-        model = KernelPCA(3, kernel=kernels.Polynomial(1.0, 0.0, 5), solver=solver).fit(pixels)
+        model = KernelPCA(3, kernel=kernels.Polynomial(5, gamma=1.0, coef0=0.0), solver=solver).fit(pixels)
         np.testing.assert_allclose(model.eigenvalues_, expected, rtol=1e-8 if solver == "dense" else 2e-3)
 
 

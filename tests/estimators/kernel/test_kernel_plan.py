@@ -129,7 +129,7 @@ def test_the_reads_that_were_counted_are_those_that_ran(
 ) -> None:
     n, d = 2000, 6
     X = stored(tmp_path, data_with_spectrum(n, power_law(d), mean=1.0)[0], (min(n, chunks[0]), chunks[1]))
-    kernel = kernels.Polynomial(0.2, 1.0, 2)
+    kernel = kernels.Polynomial(2, gamma=0.2, coef0=1.0)
     reads = Reads().watch(monkeypatch)
     model = KernelPCA(3, kernel=kernel, solver=solver).fit(X)
     counts = reads.per_chunk((n, d), (min(n, chunks[0]), chunks[1]))

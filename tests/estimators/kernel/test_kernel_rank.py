@@ -141,7 +141,7 @@ def test_equal_rows_have_eigenvalues_of_zero(row: Any, dtype: str, kernel: Any) 
 
 def test_features_are_computed_in_float64_where_float32_would_drop_components(float32_products: None) -> None:
     rows = rows_at(1e4, kernels.RBF(), np.float32)  # centring leaves 1e-8 of the values
-    kernel = kernels.Polynomial(0.1, 1.0, 3)
+    kernel = kernels.Polynomial(3, gamma=0.1, coef0=1.0)
     model = bp.NystromKernelPCA(2, kernel=kernel)
     assert "in float64 where the components need them" in str(model.plan(rows))
     matrix = kernel(rows.astype(np.float64))
@@ -154,7 +154,7 @@ def test_features_are_computed_in_float64_where_float32_would_drop_components(fl
 @pytest.mark.parametrize("power", [0.0, 1.0, 2.5])
 @pytest.mark.parametrize(
     "kernel",
-    [kernels.RBF(0.01), kernels.RBF(2.0), kernels.Polynomial(1.0, 10.0, 2), kernels.Linear(1.0)],
+    [kernels.RBF(0.01), kernels.RBF(2.0), kernels.Polynomial(2, gamma=1.0, coef0=10.0), kernels.Linear(1.0)],
     ids=["rbf", "narrow rbf", "polynomial", "linear"],
 )
 def test_float32_has_all_directions_exactly_where_components_of_the_landmarks_need_them(

@@ -31,7 +31,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "krylov": {"kernel": kernels.RBF(0.3), "solver": "krylov", "tol": 1e-4, "max_passes": 7, "random_state": 3},
     "features": {"kernel": "poly", "degree": 2, "coef0": 0.5},
     "algebra": {"kernel": 2 * kernels.RBF(0.3) * kernels.Laplacian() + kernels.normalized(
-        kernels.Polynomial(1.0, 1.0, 2))},
+        kernels.Polynomial(2, gamma=1.0, coef0=1.0))},
     "and back": {"kernel": "rbf", "fit_inverse_transform": 0.1},
     "share": {"n_components": 0.8, "kernel": "laplacian", "memory_limit": "8 GiB"},
     "rule": {"n_components": bp.rules.RelativeThreshold(0.2), "kernel": "rbf"},

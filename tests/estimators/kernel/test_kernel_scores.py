@@ -118,7 +118,7 @@ def test_the_reads_and_evaluations_of_the_decision_are_counted(
 ) -> None:
     shape, chunks = (1024, 4), (256, 4)
     lazy = stored(tmp_path, data_with_spectrum(*shape[:1], power_law(4), mean=1.0)[0].astype(np.float32), chunks)
-    kernel = kernels.Polynomial(0.2, 1.0, 2)
+    kernel = kernels.Polynomial(2, gamma=0.2, coef0=1.0)
     reads = Reads().watch(monkeypatch)
     model = bp.KernelPCA(2, kernel=kernel, solver=solver).fit(lazy)
     ran = float(reads.per_chunk(shape, chunks).mean())

@@ -16,12 +16,12 @@ Array = NDArray[Any]
 N, D, M = 400, 30, 12
 KERNELS: dict[str, Kernel] = {
     "linear": Linear(),
-    "polynomial": Polynomial(0.1, 1.0, 2),
+    "polynomial": Polynomial(2, gamma=0.1, coef0=1.0),
     "cosine": Cosine(),
     "rbf": RBF(1e-3),
     "sum": RBF(1e-3) + 0.5 * Linear(),
     "dense strips": Laplacian(0.01),
-    "dense strips, of another": normalized(Polynomial(0.1, 1.0, 2)),
+    "dense strips, of another": normalized(Polynomial(2, gamma=0.1, coef0=1.0)),
 }
 SAMPLINGS: dict[str, Any] = {
     "numbers": np.arange(3, 3 + 5 * M, 5), "rpcholesky": "rpcholesky", "uniform": "uniform", "diagonal": "diagonal",

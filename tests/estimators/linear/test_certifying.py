@@ -50,7 +50,7 @@ def test_the_captured_variance_of_oblique_axes_is_that_of_what_they_span(seed: i
     Q = np.linalg.qr(model.components_.T)[0]
     least, most = model.captured_variance_bounds_ * np.trace(A)
     assert least <= np.trace(Q.T @ A @ Q) <= most
-    kernel = (Polynomial(1 / 40, 1.0, 2), RBF(1 / 40))[seed % 2]
+    kernel = (Polynomial(2, gamma=1 / 40, coef0=1.0), RBF(1 / 40))[seed % 2]
     K = kernel(X)
     G = K - K.mean(axis=0)
     G -= G.mean(axis=1)[:, None]
@@ -137,7 +137,7 @@ def test_every_route_bounds_the_angles_of_its_axes(
 
 
 @doubtful
-@pytest.mark.parametrize("kernel", [RBF(0.02), Polynomial(0.1, 1.0, 2)], ids=["rbf", "polynomial"])
+@pytest.mark.parametrize("kernel", [RBF(0.02), Polynomial(2, gamma=0.1, coef0=1.0)], ids=["rbf", "polynomial"])
 @pytest.mark.parametrize("route", ["nystrom", "tutorial", "ritz", "krylov"])
 def test_every_kernel_route_bounds_the_angles_of_its_vectors_and_of_its_axes(route: str, kernel: Any) -> None:
     X = np.random.default_rng(0).standard_normal((120, 4)) * np.array([4.0, 3.0, 0.3, 0.2])

@@ -44,7 +44,7 @@ FITS: dict[str, tuple[Callable[[], Any], Any]] = {
         f"kernel {solver}": (lambda solver=solver: bp.KernelPCA(K, kernel=RBF(), solver=solver), None)
         for solver in ("dense", "krylov")
     },
-    "kernel features": (lambda: bp.KernelPCA(K, kernel=Polynomial(2), solver="features"), "narrow"),
+    "kernel features": (lambda: bp.KernelPCA(K, kernel=Polynomial(gamma=2), solver="features"), "narrow"),
     "preimages": (lambda: bp.KernelPCA(K, kernel=RBF(), fit_inverse_transform=True), None),
     "approximate kernel": (lambda: bp.ApproximateKernelPCA(K, kernel=RBF()), None),
     **{

@@ -44,7 +44,9 @@ MODELS: dict[str, Callable[[], Any]] = {  # one of each class
     "ApproximatePCA": lambda: bp.ApproximatePCA(K, SKETCH).fit(X),
     "RotatedPCA": lambda: bp.RotatedPCA(estimator=bp.PCA(K, solver="covariance")).fit(X),
     "SketchTransformer": lambda: bp.SketchTransformer(bp.sketches.SRHT(4, random_state=2)).fit(X),
-    "KernelPCA": lambda: bp.KernelPCA(K, kernel=2 * normalized(Polynomial(2)) + ChiSquare(), solver="dense").fit(X),
+    "KernelPCA": lambda: bp.KernelPCA(K, kernel=2 * normalized(Polynomial(gamma=2)) + ChiSquare(), solver="dense").fit(
+        X
+    ),
     "ApproximateKernelPCA": lambda: bp.ApproximateKernelPCA(K, kernel=RBF(0.2), sketch=SKETCH, random_state=0).fit(X),
     "NystromKernelPCA": lambda: bp.NystromKernelPCA(K, **LANDMARKS).fit(X),
     "SupervisedPCA": lambda: bp.SupervisedPCA(K, label_kernel="rbf").fit(X, REAL),

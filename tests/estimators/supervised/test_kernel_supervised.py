@@ -29,7 +29,7 @@ REAL = np.column_stack([X[:, 0] ** 2, np.sin(X[:, 1])])
 H = np.eye(N) - 1 / N
 KERNELS: dict[str, kernels.Kernel] = {
     "RBF": kernels.RBF(GAMMA),
-    "polynomial": kernels.Polynomial(0.1, 1.0, 2),
+    "polynomial": kernels.Polynomial(2, gamma=0.1, coef0=1.0),
     "linear": kernels.Linear(),
 }
 
@@ -254,8 +254,8 @@ def test_kernel_axes_separate_what_linear_ones_cannot() -> None:
 
     linear = separation(FisherDiscriminantAnalysis().fit(rows, y).transform(rows))
     for model in (
-        KernelSupervisedPCA(kernel=kernels.Polynomial(1.0, 0.0, 2)),
-        KernelRoweisDiscriminantAnalysis(1, r1=0, r2=0.9, kernel=kernels.Polynomial(1.0, 0.0, 2)),
+        KernelSupervisedPCA(kernel=kernels.Polynomial(2, gamma=1.0, coef0=0.0)),
+        KernelRoweisDiscriminantAnalysis(1, r1=0, r2=0.9, kernel=kernels.Polynomial(2, gamma=1.0, coef0=0.0)),
     ):
         assert separation(model.fit(rows, y).transform(rows)) > 5 > 0.5 > linear
 
