@@ -144,7 +144,7 @@ def test_fits_with_labels_and_folds_are_those_of_numpy(name: str, fit: str, monk
 # gamma = 1e4: norms are large compared with the width, so NumPy computes near pairs again, from differences.
 KERNELS = [
     bp.kernels.RBF(0.1), bp.kernels.RBF(1e4), bp.kernels.Linear(1.0), bp.kernels.Polynomial(degree=2),
-    bp.kernels.Cosine(), bp.kernels.Polynomial(0.1, degree=9),
+    bp.kernels.Cosine(), bp.kernels.Polynomial(9, gamma=0.1),
 ]  # fmt: skip
 
 
