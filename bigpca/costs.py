@@ -53,10 +53,10 @@ class BlockForm:
         return (0, self) if whole or self.stored is None else (STRIP_BYTES, self.strips())
 
     def mapped(self, width: int, count: int, kept: bool, factors: bool) -> tuple[Self, tuple[int, int]]:
-        """Return the form of ``count`` rows after a map, which leaves sparse rows sparse if they are ``kept`` so, or in
-        float64 plus ``factors``; and the columns and bytes of a value that it costs.
+        """Return the form of ``count`` rows after a map, which leaves sparse rows sparse if they are ``kept`` so, with
+        ``factors`` in float64; and the columns and bytes of a value that it costs.
         """
-        if self.stored is None or not (kept or factors):
+        if self.stored is None or not kept:
             after = replace(self, columns=width, rows=count, stored=None, factors=False)
             return after, (self.columns, self.itemsize)
         stored = self.values * width / max(1, self.columns)

@@ -17,10 +17,10 @@ from __future__ import annotations
 import importlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -746,6 +746,19 @@ class FactoredGram(SparseGram):
 
 
 FACTORED = FactoredForm()
+# What row maps make of the sparse rows that they take as they are, by their form: others come in dense strips.
+Forms: TypeAlias = Mapping[DenseForm, DenseForm]
+KEPT: Forms = {SPARSE: SPARSE}
+PRODUCT: Forms = {SPARSE: DENSE}
+LINEAR: Forms = {SPARSE: DENSE, FACTORED: DENSE}
+RESIDUALS: Forms = {SPARSE: FACTORED}
+
+
+def sparse_form(factors: bool) -> DenseForm:
+    """Return the form of CSR, or of CSR plus the product of two thin factors."""
+    return FACTORED if factors else SPARSE
+
+
 FORMS: dict[type, DenseForm] = {csr_array: SPARSE, csr_matrix: SPARSE, FactoredRows: FACTORED}
 
 

@@ -12,7 +12,7 @@ import numpy as np
 from scipy.stats import norm
 
 from bigpca.arrays import Integers, Vector, tied
-from bigpca.csr import form_of
+from bigpca.csr import KEPT, Forms, form_of
 from bigpca.data.checks import LARGEST_EXACT
 from bigpca.data.sparse import in_blocks
 from bigpca.engine.events import ProgressArgument
@@ -52,8 +52,7 @@ NO_MEAN = 1e-12  # in place of the mean of a gene that no cell expresses, as in 
 class Expm1(Float64Map):
     """``exp(x) - 1`` of each value: normalised counts from their logarithms."""
 
-    takes_csr: ClassVar[bool] = True
-    keeps_csr: ClassVar[bool] = True
+    forms: ClassVar[Forms] = KEPT
 
     def apply(self, rows: Values, where: str) -> Values:
         """Return the counts; for sparse rows, those of the stored values."""
@@ -73,8 +72,7 @@ class Limited(Float64Map):
     limits : ndarray of shape (d,)
     """
 
-    takes_csr: ClassVar[bool] = True
-    keeps_csr: ClassVar[bool] = True
+    forms: ClassVar[Forms] = KEPT
 
     limits: Vector
 
@@ -131,8 +129,7 @@ class GeneSearch(Learning):
 class BesideLogs(NumberedMap):
     """Row map to logarithms of normalised counts, behind what the flavour compares, if that is something else."""
 
-    takes_csr: ClassVar[bool] = True
-    keeps_csr: ClassVar[bool] = True
+    forms: ClassVar[Forms] = KEPT
 
     search: GeneSearch
 

@@ -22,6 +22,7 @@ from dask.base import tokenize
 import bigpca.dask_array as da
 from bigpca.arrays import Array, working_dtype
 from bigpca.blas import one_blas_thread, solve_paused
+from bigpca.csr import KEPT
 from bigpca.data.batches import has_batches, reject_batches
 from bigpca.data.containers import check_chunk_shape
 from bigpca.data.dask_arrays import carrying
@@ -82,7 +83,7 @@ def project_lazily(X: da.Array, f: RowMap, width: int, *, chunk_rows: int | None
     name = f"bigpca-map-{tokenize(X.name, f.describe(), width)}"  # equal for the same map of the same rows
     declared, dtype = (f, X.chunks[0], int(X.shape[1])), f.output_dtype(X.dtype)
     shared = dask.delayed(declared, name=f"{name}-function", pure=True, traverse=False)
-    meta = form_of_meta(X._meta, f.keeps_csr).meta(dtype)
+    meta = form_of_meta(X._meta, f.forms is KEPT).meta(dtype)
     mapped = da.map_blocks(
         _apply_block,
         X,

@@ -16,7 +16,7 @@ from scipy.linalg import solve
 
 from bigpca.arrays import Array, DType, Matrix, Vector, working_dtype
 from bigpca.blas import blas_threads, threads_of_solve
-from bigpca.csr import form_of
+from bigpca.csr import PRODUCT, Forms, form_of
 from bigpca.devices import Namespace, dtype_of
 from bigpca.estimators.linear.maps import device_of_setting
 from bigpca.estimators.shared.files import OF_REFERENCES, STREAM_BYTES, TILE_ROWS, References, streamed_rows
@@ -132,7 +132,10 @@ class Expansion:
         p = self.references.shape[0]
         return float(np.sqrt(max(0.0, squares / p - float(sums @ sums) / p**2)))
 
-    takes_csr = of_part("kernel", "accepts_csr")
+    @property
+    def forms(self) -> Forms:
+        """Sparse rows, if the kernel accepts them."""
+        return PRODUCT if self.kernel.accepts_csr else {}
 
     def products(self, rows: Values, weights: Matrix, centre: Vector | None = None, device: Namespace = HOST) -> Matrix:
         """Return ``k(rows, R) weights`` (b, l) in float64, or ``(k(rows, R) - centre') weights``; one read of the
@@ -254,7 +257,7 @@ class FeatureProjection:
     mean: Vector = stored("f")
     components: Matrix = stored("k", "f")
     dtype: DType = stored(coding=OF_DTYPES, default=FLOAT64)
-    takes_csr: ClassVar[bool] = False  # a feature map makes rows dense
+    forms: ClassVar[Forms] = {}  # a feature map makes rows dense
 
     @property
     def coefficients(self) -> Matrix:
@@ -377,7 +380,7 @@ class KernelScores(RowMap):
     nan_policy: str = "raise"
     device: Namespace = field(default_factory=device_of_setting)
 
-    takes_csr = of_part("expansion", "takes_csr")
+    forms = of_part("expansion", "forms")
 
     def on(self, device: Namespace) -> tuple[RowMap, Namespace]:
         """Where the kernel compares rows."""
@@ -413,7 +416,7 @@ class Novelty(Float64Map):
     expansion: Expansion | FeatureProjection
     nan_policy: str = "raise"
 
-    takes_csr = of_part("expansion", "takes_csr")
+    forms = of_part("expansion", "forms")
 
     def apply(self, rows: Values, where: str) -> Array:
         """Return squared distances (b, 1)."""

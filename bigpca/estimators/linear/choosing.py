@@ -14,6 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from bigpca.arrays import Array, DType, Integers, Vector
+from bigpca.csr import KEPT, Forms
 from bigpca.engine.planning import PassCost, SolveCost
 from bigpca.engine.run import Run
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
@@ -208,8 +209,7 @@ class ColumnsAt(RowMap):
     columns : ndarray of shape (m,), ascending
     """
 
-    takes_csr: ClassVar[bool] = True
-    keeps_csr: ClassVar[bool] = True
+    forms: ClassVar[Forms] = KEPT
 
     columns: Integers
 

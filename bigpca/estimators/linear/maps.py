@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unmasked, working_dtype
 from bigpca.costs import BlockForm
-from bigpca.csr import form_of
+from bigpca.csr import LINEAR, PRODUCT, Forms, form_of
 from bigpca.data.containers import is_labelled
 from bigpca.data.grids import Grid
 from bigpca.devices import Namespace, namespace
@@ -158,7 +158,7 @@ class Projection(LinearRowMap):
 
     def on(self, device: Namespace) -> tuple[RowMap, Namespace]:
         """There, unless values are examined one by one."""
-        return (replace(self, device=device), device) if self.takes_csr else (self, HOST)
+        return (replace(self, device=device), device) if self.forms else (self, HOST)
 
     def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
         """Return the same map as fitted transformers of scikit-learn."""
@@ -235,12 +235,11 @@ class Projection(LinearRowMap):
             settled[empty] = np.nan
         return settled
 
-    takes_factors: ClassVar[bool] = True
-
     @property
-    def takes_csr(self) -> bool:
-        """Unless rows may be incomplete, whose values are examined one by one."""
-        return self.nan_policy not in INCOMPLETE and self.limits is None
+    def forms(self) -> Forms:
+        """Sparse rows, unless they may be incomplete, whose values are examined one by one."""
+        examined = self.nan_policy in INCOMPLETE or self.limits is not None
+        return {} if examined else LINEAR
 
     def _settled(self, rows: Values, scores: Array, where: str) -> Array:
         settle_non_finite(rows, scores, where, self.nan_policy, "scores")
@@ -325,7 +324,7 @@ class Sketching(LinearRowMap):
     """
 
     # Always: sketches are applied to CSR as it is.
-    takes_csr: ClassVar[bool] = True
+    forms: ClassVar[Forms] = PRODUCT
 
     sketch: Sketch
     nan_policy: str = "raise"

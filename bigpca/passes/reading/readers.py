@@ -22,7 +22,7 @@ from dask.typing import Key
 from numpy.typing import NDArray
 
 from bigpca.arrays import Array, DType, Integers, Vector
-from bigpca.csr import form_of
+from bigpca.csr import KEPT, Forms, form_of
 from bigpca.data.batches import BatchRows
 from bigpca.data.checks import note_first, owned
 from bigpca.data.containers import check_chunk_shape
@@ -47,8 +47,7 @@ class StoredMap(RowMap):
     """A map of rows as they are stored, before incomplete ones are rejected: the first of a chain."""
 
     of_stored: ClassVar[bool] = True
-    takes_csr: ClassVar[bool] = True
-    keeps_csr: ClassVar[bool] = True
+    forms: ClassVar[Forms] = KEPT
 
     @abstractmethod
     def of_columns(self, start: int, stop: int) -> StoredMap:

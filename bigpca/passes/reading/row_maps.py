@@ -21,11 +21,11 @@ from scipy.sparse import csr_array
 
 from bigpca.arrays import Array, DType, Integers, Vector, working_dtype
 from bigpca.costs import BlockForm, Work
-from bigpca.csr import FactoredRows, form_of, residuals_above_zero
+from bigpca.csr import KEPT, PRODUCT, RESIDUALS, FactoredRows, Forms, form_of, residuals_above_zero, sparse_form
 from bigpca.data.sparse import row_range, scaled_rows, stacked
 from bigpca.devices import Namespace
 from bigpca.errors import check_choice, real_number
-from bigpca.forms import Values
+from bigpca.forms import DENSE, Values
 from bigpca.host import HOST
 from bigpca.passes.reading.blocks import Block
 from bigpca.storage.files import content_digest
@@ -58,7 +58,7 @@ class RowMap(ABC):
 
     @abstractmethod
     def apply(self, rows: Values, where: str) -> Values:
-        """Map rows (b, d), sparse ones only with :attr:`takes_csr`, to rows (b, k)."""
+        """Map rows (b, d), sparse ones only with :attr:`forms`, to rows (b, k)."""
 
     def apply_in_place(self, rows: Values, where: str) -> Values:
         """Map rows that may be overwritten, which saves a second block of memory where a map can do so."""
@@ -69,25 +69,13 @@ class RowMap(ABC):
         return self, HOST
 
     @property
-    def takes_csr(self) -> bool:
-        """Whether CSR is mapped as it is: to CSR, or to the few columns of a product. Other maps get dense strips."""
-        return False
+    def forms(self) -> Forms:
+        """Which sparse rows it takes as they are, and the form of the result; it is given others in dense strips.
 
-    @property
-    def keeps_csr(self) -> bool:
-        """Whether the result for CSR is CSR too; in costs, with as many stored values per column."""
-        return False
-
-    takes_factors: ClassVar[bool] = False  # as it takes CSR, CSR plus the product of two thin factors
-
-    def takes(self, factors: bool) -> bool:
-        """Whether sparse rows, or those with ``factors``, are mapped as they are."""
-        return self.takes_factors if factors else self.takes_csr
-
-    @property
-    def makes_factors(self) -> bool:
-        """Whether the result for CSR has factors; its dtype is then float64."""
-        return False
+        Sparse, in costs with as many stored values per column; in float64 with factors; or dense, the few columns of a
+        product.
+        """
+        return {}
 
     def output_dtype(self, dtype: DType) -> DType:
         """Return the dtype of the result for input of ``dtype``: float32 for float32 and narrower, else float64."""
@@ -184,10 +172,12 @@ def chain_cost(steps: Sequence[MapStep], rows: BlockForm) -> tuple[Work, BlockFo
     """
     held, flops = 0, 0.0
     for step in steps:
-        strips, rows = rows.taken(step.f.takes(rows.factors))
+        form = sparse_form(rows.factors)
+        made = step.f.forms.get(form, DENSE)
+        strips, rows = rows.taken(form in step.f.forms)
         flops += step.flops_per_row * rows.values / max(1, rows.columns)
         count = min(rows.rows, step.tile_rows or rows.rows)
-        after, (columns, itemsize) = rows.mapped(step.width, count, step.f.keeps_csr, step.f.makes_factors)
+        after, (columns, itemsize) = rows.mapped(step.width, count, not made.shifts, made.factors)
         held += 4 * 8 * USUAL_FACTORS * (count + step.width) if after.factors else 0
         held += strips + sum(step.f.bytes_for(columns, count, itemsize))
         rows = after  # in tiles, as map_tiles yields them
@@ -206,7 +196,7 @@ def _mapped(
         return
     f, count = maps[0], len(numbers)
     form = form_of(rows)
-    for part, first in form.parts(rows, f.takes(form.factors)):
+    for part, first in form.parts(rows, form in f.forms):
         own = numbers[first : first + part.shape[0]]
         at = where if len(own) == count else _strip_of(where, first, first + len(own))
         if isinstance(f, NumberedMap):
@@ -292,14 +282,9 @@ class Affine(RowMap):
         return form_of(rows).affine(rows, self.shift, self.inverse_scale, rows)
 
     @property
-    def takes_csr(self) -> bool:
-        """Whether nothing is subtracted, so that zeros stay zeros."""
-        return not self.shift.any()
-
-    @property
-    def keeps_csr(self) -> bool:
-        """As :attr:`takes_csr`."""
-        return self.takes_csr
+    def forms(self) -> Forms:
+        """Sparse rows, if nothing is subtracted, so that zeros stay zeros."""
+        return {} if self.shift.any() else KEPT
 
     def output_dtype(self, dtype: DType) -> DType:
         """That of the rows."""
@@ -320,9 +305,6 @@ class Chain(NumberedMap):
     last : RowMap
     """
 
-    # Always: a map that does not is given dense strips.
-    takes_csr: ClassVar[bool] = True
-
     first: tuple[RowMap, ...]
     last: RowMap
 
@@ -331,9 +313,9 @@ class Chain(NumberedMap):
         return _mapped_whole((*self.first, self.last), rows, numbers, where)
 
     @property
-    def keeps_csr(self) -> bool:
-        """Whether all maps do."""
-        return all(f.keeps_csr for f in (*self.first, self.last))
+    def forms(self) -> Forms:
+        """Sparse rows, always: a map that does not take them is given dense strips."""
+        return KEPT if all(f.forms is KEPT for f in (*self.first, self.last)) else PRODUCT
 
     def output_dtype(self, dtype: DType) -> DType:
         """That of the last map."""
@@ -435,8 +417,8 @@ class Copy(RowMap):
     of: RowMap | None = None
 
     @property
-    def takes_csr(self) -> bool:
-        return self.of is not None and self.of.takes_csr and not self.of.keeps_csr
+    def forms(self) -> Forms:
+        return {} if self.of is None else {given: made for given, made in self.of.forms.items() if made is DENSE}
 
     def apply(self, rows: Values, where: str) -> Values:
         rows = rows if self.of is None else self.of.apply(rows, where)
@@ -495,14 +477,14 @@ class RowPreprocessor(NumberedMap):
         Rows with NaN or infinities keep them in the same places.
         """
 
-    @property
-    def keeps_csr(self) -> bool:
-        """As :attr:`takes_csr`: the values that are not stored stay zero."""
-        return self.takes_csr
-
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """Rows in the working dtype, and the result."""
         return 2 * rows * d * itemsize, 0
+
+    @property
+    def forms(self) -> Forms:
+        """The values that are not stored stay zero."""
+        return KEPT
 
     found_by_fit: ClassVar[tuple[str, ...]] = ()  # fields that a read of the fit finds where they are None
 
@@ -576,12 +558,8 @@ class Learning(RowPreprocessor):
         return self.found.apply_at(rows, numbers, where)
 
     @property
-    def takes_csr(self) -> bool:
-        return self.found.takes_csr
-
-    @property
-    def makes_factors(self) -> bool:
-        return self.found.makes_factors
+    def forms(self) -> Forms:
+        return self.found.forms
 
     def output_dtype(self, dtype: DType) -> DType:
         return self.found.output_dtype(dtype)
@@ -625,9 +603,6 @@ class L2(RowPreprocessor):
     >>> L2().apply(np.array([[3.0, 4.0], [0.0, 2.0]]), "X").tolist()
     [[0.6, 0.8], [0.0, 1.0]]
     """
-
-    # Yes: zeros stay zeros.
-    takes_csr: ClassVar[bool] = True
 
     zero_rows: str = "raise"
 
@@ -676,9 +651,6 @@ class Power(RowPreprocessor):
     >>> Power(0.5).apply(np.array([[4.0, -9.0]]), "X").tolist()
     [[2.0, -3.0]]
     """
-
-    # Yes: powers of zeros are zeros.
-    takes_csr: ClassVar[bool] = True
 
     exponent: float = 0.5
 
@@ -734,8 +706,6 @@ class NormalizeTotal(RowPreprocessor):
     [[2.5, 7.5], [0.0, 0.0]]
     """
 
-    # Yes: zeros stay zeros.
-    takes_csr: ClassVar[bool] = True
     found_by_fit: ClassVar[tuple[str, ...]] = ("target",)
     taken_rows: ClassVar[str] = "NormalizeTotal() takes counts"
 
@@ -786,9 +756,6 @@ class Log1p(RowPreprocessor):
     [[0.0, 1.0]]
     """
 
-    # Yes: log(1 + 0) is 0.
-    takes_csr: ClassVar[bool] = True
-
     def apply_at(self, rows: Values, numbers: Integers, where: str) -> Values:
         """Return the logarithms; for sparse rows, those of the stored values."""
         values = rows.astype(working_dtype(rows.dtype), copy=False)
@@ -833,8 +800,6 @@ class Standardize(RowPreprocessor):
     [[0.0, 0.0], [4.0, 1.0]]
     """
 
-    # Yes: the results for zeros are zeros.
-    takes_csr: ClassVar[bool] = True
     found_by_fit: ClassVar[tuple[str, ...]] = ("mean", "scale")
 
     max_value: float | None = None
@@ -941,19 +906,11 @@ class PearsonResiduals(RowPreprocessor):
             object.__setattr__(self, "shares", tuple(map(float, self.shares)))
 
     @property
-    def takes_csr(self) -> bool:
-        """Unless the residuals of zeros, at most ``sqrt(theta)``, may be clipped, or lose digits."""
-        return self.theta <= min(MOST_THETA, (self.clip or np.inf) ** 2)
-
-    @property
-    def keeps_csr(self) -> bool:
-        """No: zeros have residuals."""
-        return False
-
-    @property
-    def makes_factors(self) -> bool:
-        """As :attr:`takes_csr`."""
-        return self.takes_csr
+    def forms(self) -> Forms:
+        """Sparse rows to factors, unless the residuals of zeros, at most ``sqrt(theta)``, may be clipped, or lose
+        digits.
+        """
+        return RESIDUALS if self.theta <= min(MOST_THETA, (self.clip or np.inf) ** 2) else {}
 
     def apply(self, rows: Values, where: str) -> Array:
         """Return the residuals of all values."""
@@ -967,7 +924,7 @@ class PearsonResiduals(RowPreprocessor):
             raise ValueError(
                 f"PearsonResiduals has {len(self.shares or ())} shares, but {where} has {rows.shape[1]} columns."
             )
-        given = rows if self.takes_csr else form_of(rows).dense(rows)
+        given = rows if self.forms else form_of(rows).dense(rows)
         form, values = form_of(given), given.astype(working_dtype(rows.dtype), copy=False)
         _reject_below(values, 0, numbers, where, "PearsonResiduals() takes counts")
         totals = form.along_rows(values, np.add, np.float64)
@@ -1048,7 +1005,6 @@ class GeneMap(RowPreprocessor):
         Of all genes, if they have names.
     """
 
-    takes_csr: ClassVar[bool] = True
     found_by_fit: ClassVar[tuple[str, ...]] = ("target", "genes", "mean", "scale")
 
     n_top_genes: int

@@ -7,7 +7,7 @@ import pytest
 from scipy.sparse import csr_array
 
 import bigpca as bp
-from bigpca.csr import FACTORED, FactoredGram, FactoredRows
+from bigpca.csr import FACTORED, KEPT, FactoredGram, FactoredRows
 from bigpca.passes.reading.row_maps import Affine, RowPreprocessor, chained, preprocessors
 
 RNG = np.random.default_rng(0)
@@ -103,9 +103,9 @@ def test_rows_are_those_of_the_formula_and_the_input_is_unchanged(f: RowPreproce
     assert eval(repr(f), names).becomes(f)
     if dtype != "f2":  # which SciPy has no sparse arrays of
         sparse = f.apply(csr_array(rows), "X")
-        dense = sparse.toarray() if f.keeps_csr else sparse
+        dense = sparse.toarray() if f.forms is KEPT else sparse
         np.testing.assert_allclose(dense, found, rtol=4 * np.finfo(found.dtype).eps)
-    assert f.keeps_csr != isinstance(f, bp.preprocessing.PearsonResiduals)
+    assert (f.forms is KEPT) != isinstance(f, bp.preprocessing.PearsonResiduals)
 
 
 @pytest.mark.parametrize("size", [1e-300, 1e-30, 1e200, 1e308])
