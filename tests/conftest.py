@@ -28,6 +28,7 @@ from snailmail import ObjectStore as Server
 from snailmail import StoreBehavior
 from threadpoolctl import threadpool_limits
 
+from bigpca.data import batches
 from bigpca.engine import layout
 from bigpca.estimators import HOMES
 from bigpca.passes.reading import blocks
@@ -157,11 +158,13 @@ def pytest_unconfigure() -> None:
 @pytest.fixture(autouse=True, scope="session")
 def _quiet_process() -> Iterator[None]:
     """Look at no stacks of threads, which may wait for ever before Python 3.11.9 (see bigpca/blas.py). Force no file to
-    the disk: a process that dies leaves what it wrote to the system.
+    the disk: a process that dies leaves what it wrote to the system. Lay out 16 GiB for an unknown number of rows: a
+    TiB of narrow ones takes a second.
     """
     with pytest.MonkeyPatch.context() as patch, dask.config.set({"distributed.worker.profile.enabled": False}):
         patch.setenv("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")  # of child processes
         patch.setattr(os, "fsync", lambda descriptor: None)
+        patch.setattr(batches, "OPEN_BYTES", 1 << 34)
         yield
 
 

@@ -107,6 +107,7 @@ def test_cores_prints_a_row_for_each_fit(ran: Ran, tmp_path: Path) -> None:
     assert all(float(row[1]) > 0 and float(row[2]) > 0 for row in table[2:])
 
 
+@pytest.mark.usefixtures("_contenders_here")
 def test_the_tables_of_a_release_have_a_line_for_each_contender(ran: Ran, tmp_path: Path) -> None:
     contenders = ("bigpca", "sklearn-covariance", "bigpca solver=krylov")
     said = ran("release.py", "--directory", tmp_path, "--size", 0.005, "--rounds", 1, *contenders)
