@@ -31,7 +31,7 @@ from threadpoolctl import threadpool_limits
 from bigpca.data import batches
 from bigpca.engine import layout
 from bigpca.estimators import HOMES
-from bigpca.passes.reading import blocks
+from bigpca.passes.reading import blocks, readers
 from bigpca.storage.places import ObjectStore
 from tests.engine.conftest import small_disk as small_disk
 from tests.engine.conftest import start_cluster
@@ -159,12 +159,13 @@ def pytest_unconfigure() -> None:
 def _quiet_process() -> Iterator[None]:
     """Look at no stacks of threads, which may wait for ever before Python 3.11.9 (see bigpca/blas.py). Force no file to
     the disk: a process that dies leaves what it wrote to the system. Lay out 16 GiB for an unknown number of rows: a
-    TiB of narrow ones takes a second.
+    TiB of narrow ones takes a second. Try reads that fail again at once.
     """
     with pytest.MonkeyPatch.context() as patch, dask.config.set({"distributed.worker.profile.enabled": False}):
         patch.setenv("DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED", "False")  # of child processes
         patch.setattr(os, "fsync", lambda descriptor: None)
         patch.setattr(batches, "OPEN_BYTES", 1 << 34)
+        patch.setattr(readers, "PAUSE", 0.0)
         yield
 
 

@@ -190,7 +190,7 @@ def timed(call: Callable[[], Any]) -> tuple[float, float]:
 
 def products(size: float, threads: int) -> None:
     """Multiply slabs with themselves, each on one thread."""
-    rows = np.random.default_rng(0).standard_normal((8192, PRODUCT_COLUMNS // 2), np.float32)
+    rows = np.random.default_rng(0).standard_normal((max(256, int(8192 * size)), PRODUCT_COLUMNS // 2), np.float32)
     left = iter(range(max(8, int(PRODUCTS * size))))
 
     def work() -> None:

@@ -152,7 +152,6 @@ def test_reads_that_fail_are_tried_again(tmp_path: Path, monkeypatch: pytest.Mon
         return read(reader, bounds)
 
     monkeypatch.setattr(ZarrReader, "read", unsteady)
-    monkeypatch.setattr("bigpca.passes.reading.readers.time.sleep", lambda seconds: None)
     assert_rows(DirectReader(source).read(0, N), X)
     assert names == ["X/indptr", "X/indptr", "X/data", "X/data", "X/indices"]
 

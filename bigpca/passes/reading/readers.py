@@ -37,7 +37,7 @@ from bigpca.forms import Values, cached_rows
 from bigpca.passes.reading.row_maps import NumberedMap, RowMap
 
 ROUNDING = 1e-6  # by which values may exceed their limits
-ATTEMPTS = 3
+ATTEMPTS, PAUSE = 3, 0.2  # of a read that fails; seconds before the second
 FIRST_BYTES = 1 << 20  # of the first rows, whose digest every read of a fit compares
 MAPS = "bigpca-maps"  # the key of the row maps among the broadcast values
 SHIFT = "bigpca-shift"  # the key of the shift
@@ -245,7 +245,7 @@ def _with_attempts(read: Callable[[], Values]) -> Values:
         except (OSError, CorruptedChunkError):  # object stores may also return short answers
             if attempt == ATTEMPTS:
                 raise
-            time.sleep(0.2 * attempt)
+            time.sleep(PAUSE * attempt)
     raise AssertionError("unreachable")
 
 
