@@ -50,6 +50,7 @@ from bigpca.passes.accumulators.landmark_moments import (
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, GivenWeight, Ones, Residual, RowWeight
 from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.graphs import paths_in
+from bigpca.passes.prices import priced
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.row_maps import map_run
@@ -141,11 +142,8 @@ def drawing(
     rows, m, d = request.rows, request.count, request.rows.n_columns
     template = BestRows(d, count, Ones(), request.seed, name, request.dtype.itemsize)
     n, draws, itemsize = float(rows.n_rows), max(1, len(compared)), request.dtype.itemsize
-    form, working, tile = (
-        rows.prices.block(itemsize=itemsize)[0],
-        0,
-        tile_rows(request.kernel.prepared_bytes(d, itemsize)),
-    )
+    form, working = priced(rows, 1, request.dtype).form, 0
+    tile = tile_rows(request.kernel.prepared_bytes(d, itemsize))
     each = entries_work(request.kernel, form, sum(compared) / draws)
     each += Work(0, 2.0 * m * sum(compared) / draws)
     read = Read.into(rows, name, template, work=n * each.flops, dtype=request.dtype)

@@ -25,6 +25,7 @@ from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, probe_vectors
 from bigpca.passes.fold import FirstRows, Folded, Read, runs_layout, sample_runs, sample_size
 from bigpca.passes.panels import ColumnRead, column_layout
+from bigpca.passes.prices import priced
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.rows import Rows
 from bigpca.solvers.certificates import product_slack
@@ -76,12 +77,12 @@ class CovariancePasses:
         # Rows are cut for the usual block; memory is planned for the largest one that a step may multiply.
         blocks = [np.broadcast_to(np.float32(0), (d, width + PROBES)) for width in (columns, max(columns, most))]
         typical, largest = (FusedProduct.of(d, DenseFactor(block), by_driver=True) for block in blocks)
-        form = rows.prices.block()[0]
+        form = priced(rows).form
         # X'(X W): two products, whose number decides the precision.
         work, cut = 2 * n * csr.product_flops(form, columns) * times[0], typical.state_bytes
         product = Read.into(rows, "product", largest, cut_bytes=cut, work=work, refinable=True)
         cost = product.cost
-        itemsize, row_bytes = cost.dtype.itemsize, rows.prices.held_row_bytes(cost.dtype)
+        itemsize, row_bytes = cost.dtype.itemsize, priced(rows, 1, cost.dtype).held
         each = typical.cost(replace(form, itemsize=itemsize))
         product = product.repeated(*times).costing(flops=n * each.flops)
         # The iteration starts from the leading axes of a sample, read before the first product.

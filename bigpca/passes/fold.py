@@ -10,12 +10,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Generic, Self, TypeAlias, TypedDict, TypeVar, Unpack, cast
+from typing import Generic, Self, TypeAlias, TypeVar, cast
 
 import numpy as np
 
 from bigpca.arrays import DType, Vector, working_dtype
 from bigpca.blas import solve_paused
+from bigpca.costs import BlockForm
 from bigpca.csr import form_of
 from bigpca.data.sparse import stacked
 from bigpca.data.weights import CountedRows
@@ -25,11 +26,12 @@ from bigpca.engine.group import SHARED, Folding, Group, Reads
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, Pass, PassState
 from bigpca.engine.layout import MAX_SEGMENTS, MIB, SLAB_ROWS, split_evenly
-from bigpca.engine.planning import Layout, PassCost, peak_bytes
+from bigpca.engine.planning import Layout, PassCost
 from bigpca.engine.run import Run
 from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
+from bigpca.passes.prices import priced, read_cost
 from bigpca.passes.reading.blocks import Block, product_dtype
 from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.reading.readers import MAPS, SHIFT, sent_to
@@ -67,38 +69,6 @@ class Folded(Generic[A]):
     rows: int
 
 
-class Cutting(TypedDict, total=False):
-    """How the rows of a read are cut and multiplied, where that does not follow from them and the states.
-
-    Attributes
-    ----------
-    cut_bytes : int or None
-        State size from which rows are cut into groups; None for that of all states. Where it and ``work`` are given, an
-        additional accumulator changes no group, and so no bit.
-    work : float or None
-        Floating-point operations from which the precision of the products is chosen; None for those of all states in
-        dense rows.
-    layout : Layout or None
-        The rows that are read, and how they are cut; None for all rows, cut by ``cut_bytes``.
-    dtype : numpy.dtype or None
-        Dtype in which blocks are multiplied; None chooses by ``work``.
-    refinable : bool
-        Whether the fit may switch to float64, for which memory is then planned.
-    finish_bytes : int or None
-        None for three states: that of all rows, and two that are computed from it.
-    collected : bool
-        As in :class:`bigpca.engine.planning.PassCost`.
-    """
-
-    cut_bytes: int | None
-    work: float | None
-    layout: Layout | None
-    dtype: DType | None
-    refinable: bool
-    finish_bytes: int | None
-    collected: bool
-
-
 @dataclass(frozen=True)
 class Read(Generic[R_co]):
     """One read of X that is folded into states: declared, planned by its cost, and executed by calling it.
@@ -122,16 +92,78 @@ class Read(Generic[R_co]):
     finish: Finish[R_co]
 
     @staticmethod
-    def of(
-        rows: Rows, name: str, states: Mapping[str, Accumulator], finish: Finish[R], **cut: Unpack[Cutting]
-    ) -> Read[R]:
-        """Declare a read of these rows, and compute what it costs."""
-        return Read(rows, states, _cost(rows, name, list(states.values()), **cut), finish)
+    def into(
+        rows: Rows,
+        name: str,
+        state: A | Mapping[str, Accumulator],
+        *,
+        cut_bytes: int | None = None,
+        work: float | None = None,
+        layout: Layout | None = None,
+        dtype: DType | None = None,
+        refinable: bool = False,
+        finish_bytes: int | None = None,
+        collected: bool = False,
+    ) -> Read[Folded[A]]:
+        """Declare a read into one state, which is its result, or into several, of which :meth:`to` makes one.
 
-    @staticmethod
-    def into(rows: Rows, name: str, state: A, **cut: Unpack[Cutting]) -> Read[Folded[A]]:
-        """Declare a read into one state, which is its result."""
-        return Read.of(rows, name, {"state": state}, _Whole(type(state)), **cut)
+        Parameters
+        ----------
+        cut_bytes : int or None
+            State size from which rows are cut into groups; None for that of all states. Where it and ``work`` are
+            given, an additional accumulator changes no group, and so no bit.
+        work : float or None
+            Floating-point operations from which the precision of the products is chosen; None for those of all states
+            in dense rows.
+        layout : Layout or None
+            The rows that are read, and how they are cut; None for all rows, cut by ``cut_bytes``.
+        dtype : numpy.dtype or None
+            Dtype in which blocks are multiplied; None chooses by ``work``.
+        refinable : bool
+            Whether the fit may switch to float64, for which memory is then planned.
+        finish_bytes : int or None
+            None for three states: that of all rows, and two that are computed from it.
+        collected : bool
+            As in :class:`bigpca.engine.planning.PassCost`.
+        """
+        states = {"state": state} if isinstance(state, Accumulator) else state
+        each, (device, staying) = list(states.values()), rows.device
+        check_states(rows, each)
+        held = sum(one.state_bytes for one in each)
+        if work is None:
+            work = float(rows.n_rows) * sum(one.cost(BlockForm(rows.n_columns)).flops for one in each)
+        own = work
+        if rows.sparse:
+            own = sum(cost_of(one, priced(rows).form).flops for one in each) * rows.n_rows
+        layout = layout or rows.layout(held if cut_bytes is None else cut_bytes, min(work, own))
+        dtype = dtype or product_dtype(rows.dtype, work)
+        widest = np.dtype(np.float64) if refinable else dtype
+        block_rows = min(layout.slab_rows, layout.read_rows)
+        price = priced(rows, block_rows, widest)
+        copied = max(price.copied * block_rows, price.read_bytes(block_rows) if layout.runs else 0)
+        device, there = taken(device, each, price.form, 1 + len(layout.groups).bit_length(), staying=staying)
+        staying = staying and device.driven
+        if staying:  # rows take none of the host's memory
+            copied, price = 0, priced(rows, min(block_rows, SLAB_ROWS), widest)
+        done = sum((cost_of(one, price.form) for one in each), price.work)
+        read = price.read_bytes(max([layout.read_rows, *(layout.decoded if layout.runs else ())]))
+        # One read is in use while the next one waits: that of the same group or, in an object store, of the next group.
+        several = max(map(len, layout.groups), default=1) > 1
+        held_reads = 2 if several or (rows.origin.requests[0] and len(layout.groups) > 1) else 1
+        cost = read_cost(
+            rows, name, layout, each, dtype, flops=float(layout.n_rows) * done.flops, read=0 if staying else read,
+            copied=copied, scratch=done.bytes, held_reads=held_reads, more=len(layout.reads) > held_reads,
+        )  # fmt: skip
+        cost = replace(
+            cost,
+            finish_bytes=cost.finish_bytes if finish_bytes is None else finish_bytes,
+            device_bytes=there + staying * (several + 3) * read,
+            collected=collected,
+            refinable=refinable,
+            device=device,
+            there=staying,
+        )
+        return Read(rows, states, cost, _Whole(cast("type[A]", type(state))))
 
     def holding(self, state: Accumulator, rows: Rows | None = None) -> Self:
         """Return the same read into a state, and of rows, with the numbers that a run has found."""
@@ -193,65 +225,6 @@ class Read(Generic[R_co]):
 
         job = pass_over(run, cost, rows, self.states, cut, own, stamp=stamp, shift=shift)
         return replace(job, follows=rows.origin.requests[0] > 0)
-
-
-def _cost(
-    rows: Rows,
-    name: str,
-    states: Sequence[Accumulator],
-    *,
-    cut_bytes: int | None = None,
-    work: float | None = None,
-    layout: Layout | None = None,
-    dtype: DType | None = None,
-    refinable: bool = False,
-    finish_bytes: int | None = None,
-    collected: bool = False,
-) -> PassCost:
-    """Return what a read into these states costs."""
-    check_states(rows, states)
-    device, staying = rows.device
-    state = sum(one.state_bytes for one in states)
-    work = rows.prices.dense_work(*states) if work is None else work
-    own = sum(cost_of(one, rows.prices.block()[0]).flops for one in states) * rows.n_rows if rows.sparse else work
-    layout = layout or rows.layout(state if cut_bytes is None else cut_bytes, min(work, own))
-    dtype = dtype or product_dtype(rows.dtype, work)
-    block_rows = min(layout.slab_rows, layout.read_rows)
-    widest = np.dtype(np.float64) if refinable else dtype
-    copied = max(
-        rows.prices.copied_row_bytes(widest) * block_rows, rows.prices.read_bytes(block_rows) if layout.runs else 0
-    )
-    form, prepared = rows.prices.block(block_rows, widest.itemsize)
-    device, held = taken(device, states, form, 1 + len(layout.groups).bit_length(), staying=staying)
-    staying = staying and device.driven
-    if staying:  # rows take none of the host's memory
-        copied, (form, prepared) = 0, rows.prices.block(min(block_rows, SLAB_ROWS), widest.itemsize)
-    done = prepared
-    for one in states:
-        done += cost_of(one, form)
-    read = rows.prices.read_bytes(max([layout.read_rows, *(layout.decoded if layout.runs else ())]))
-    # One read is in use while the next one waits: that of the same group or, in an object store, of the next group.
-    several = max(map(len, layout.groups), default=1) > 1
-    held_reads = 2 if several or (rows.origin.requests[0] and len(layout.groups) > 1) else 1
-    return PassCost(
-        name=name,
-        reads=layout.decoded_rows / max(1, rows.n_rows),
-        bytes_read=int(layout.decoded_rows * rows.origin.row_bytes),
-        block_rows=block_rows,
-        state_bytes=state,
-        peak_bytes=peak_bytes(
-            0 if staying else read, copied, done.bytes, held_reads, more=len(layout.reads) > held_reads
-        ),
-        finish_bytes=3 * state if finish_bytes is None else finish_bytes,
-        device_bytes=held + staying * (several + 3) * read,
-        collected=collected,
-        flops=float(layout.n_rows) * done.flops,
-        layout=layout,
-        dtype=dtype,
-        refinable=refinable,
-        device=device,
-        there=staying,
-    )
 
 
 @dataclass(frozen=True)

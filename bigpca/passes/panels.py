@@ -28,7 +28,7 @@ from bigpca.engine.group import SHARED, Folding, Group
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, Pass, PassState
 from bigpca.engine.layout import coalesce, plan_layout, split_evenly
-from bigpca.engine.planning import BYTE_WORK, PIECES, Layout, PassCost, peak_bytes
+from bigpca.engine.planning import BYTE_WORK, PIECES, Layout
 from bigpca.engine.run import Run
 from bigpca.forms import WIDTH, Values
 from bigpca.host import HOST
@@ -36,6 +36,7 @@ from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.observed_columns import ObservedBlocks
 from bigpca.passes.fold import Read
+from bigpca.passes.prices import priced, read_cost
 from bigpca.passes.reading.blocks import (
     Block,
     product_dtype,
@@ -213,42 +214,34 @@ class PanelRead(Read[R_co]):
         decoded = np.diff(ends, prepend=0)
         for reads in ranges[0]:  # all rows after those of a panel are read past them
             decoded[reads.start] += n - ends[reads.stop - 1]
-        read, slab_rows = rows.prices.read_bytes(base.read_rows), min(base.slab_rows, base.read_rows)
+        slab_rows = min(base.slab_rows, base.read_rows)
+        price = priced(rows, slab_rows, dtype)
+        read = price.read_bytes(base.read_rows)
         held = max(1, -(-n // (len(stops) * slab_rows)) // 2)  # slabs, with which one is multiplied
         layout = PanelLayout(
             n, base.n_columns, base.row_bytes, base.slab_rows, base.reads, *ranges, decoded=tuple(decoded.tolist()),
             strips=1 if rows.sparse else min(PIECES, held * -(-rows.n_columns // WIDTH)),
         )  # fmt: skip
         panel_rows = max(count for count, _ in layout.sizes)
-        form, prepared = rows.prices.block(slab_rows, dtype.itemsize)
-        copied, scratch = rows.prices.copied_row_bytes(dtype) * slab_rows, prepared.bytes
         template = DotPanels(n, rows.n_columns, blocks)
-        work = template.cost(form)
+        copied, scratch = price.copied * slab_rows, price.work.bytes
         if rows.sparse:  # their transpose, and the sums of columns
-            scratch += slab_rows * rows.prices.copied_row_bytes(dtype) + 4 * 8 * rows.n_columns
-        held, device_bytes = math.ceil(panel_rows * rows.prices.held_row_bytes(dtype)), 0
+            scratch += copied + 4 * 8 * rows.n_columns
+        held, device_bytes = math.ceil(panel_rows * price.held), 0
         if device.driven:
             # Rows of the panel and of a slab, as they come and scaled; its entries, and those of a slab with all rows.
             wide, there = rows.n_columns * dtype.itemsize, there and rows.counted.every
             entries = template.state_bytes // n * (panel_rows + 2 * slab_rows)
             device_bytes = (panel_rows + 3 * slab_rows) * wide + entries + there * 4 * read
             held, device_bytes = 0, device_bytes + gram_bytes(slab_rows, rows.n_columns, dtype.itemsize)
-        cost = PassCost(
-            name="dot",
-            reads=layout.decoded_rows / max(1, n),
-            bytes_read=int(layout.decoded_rows * rows.origin.row_bytes),
-            block_rows=slab_rows,
-            state_bytes=template.state_bytes,
-            peak_bytes=peak_bytes(read, copied, scratch) + held,
-            # Panels, the matrix, and what the allocator still keeps of the reads: up to 6 % of the plan without it.
-            finish_bytes=2 * template.state_bytes + peak_bytes(read, copied, scratch),
-            collected=True,
-            flops=n * work.flops,
-            layout=layout,
-            dtype=dtype,
-            device=device,
-            there=there,
-            device_bytes=device_bytes,
+        cost = read_cost(
+            rows, "dot", layout, [template], dtype, flops=n * template.cost(price.form).flops, read=read, copied=copied,
+            scratch=scratch, held=held,
+        )  # fmt: skip
+        # Panels, the matrix, and what the allocator still keeps of the reads: up to 6 % of the plan without it.
+        finishing = 2 * template.state_bytes + cost.peak_bytes - held
+        cost = replace(
+            cost, finish_bytes=finishing, collected=True, device=device, there=there, device_bytes=device_bytes
         )
         return PanelRead(rows, {"dot": template}, cost, methodcaller("part", "dot", DotPanels))
 
@@ -352,17 +345,17 @@ class ColumnRead(Read[R_co]):
         read = layout.read_rows * n * rows.dtype.itemsize
         slab = min(layout.slab_rows, layout.read_rows) * n * (8 if refinable else dtype.itemsize)
         work = template.cost(BlockForm(n))
-        cost = PassCost(
-            name=name,
+        cost = read_cost(
+            rows, name, layout, [template], dtype, flops=float(rows.n_columns) * work.flops, read=read, copied=slab,
+            scratch=work.bytes, held=slab,
+        )  # fmt: skip
+        cost = replace(
+            cost,
+            reads=1.0,
             bytes_read=n * rows.n_columns * rows.dtype.itemsize,
             block_rows=n,
-            state_bytes=template.state_bytes,
-            peak_bytes=peak_bytes(read, slab, work.bytes) + slab,
             finish_bytes=(2 if collected else 3) * template.state_bytes,
             collected=collected,
-            flops=float(rows.n_columns) * work.flops,
-            layout=layout,
-            dtype=dtype,
             refinable=refinable,
             device=HOST,
         )

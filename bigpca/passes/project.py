@@ -39,12 +39,13 @@ from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import GroupTask, PassState
 from bigpca.engine.layout import MIB, SLAB_ROWS
 from bigpca.engine.local import check_end, current_client, local_threads
-from bigpca.engine.planning import THREAD_BYTES, Layout, PassCost, Plan, peak_bytes
+from bigpca.engine.planning import THREAD_BYTES, Layout, Plan
 from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError, OutputExistsError, warn_caller
 from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.passes.graphs import wrap_sources
+from bigpca.passes.prices import priced, read_cost
 from bigpca.passes.reading.readers import MAPS
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, pass_over, unchanged
@@ -412,11 +413,9 @@ def _held_by(value: object) -> Iterator[Source | ZarrReader]:
 
 def _reads_ahead(rows: Rows, read_rows: int) -> int:
     """Return how many reads are in flight while one is in use: several from an object store, if they are small."""
-    return (
-        max(1, min(MAX_AHEAD, AHEAD_BYTES // max(1, rows.prices.read_bytes(read_rows))))
-        if rows.origin.requests[0]
-        else 1
-    )
+    if not rows.origin.requests[0]:
+        return 1
+    return max(1, min(MAX_AHEAD, AHEAD_BYTES // max(1, priced(rows).read_bytes(read_rows))))
 
 
 def plan_writing(
@@ -429,17 +428,17 @@ def plan_writing(
     base, resources = rows.layout(0), rows.order.resources
     dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
-    read, row = rows.prices.read_bytes(read_rows), width * dtype.itemsize
-    mapping, kept = f.bytes_for(rows.n_columns, read_rows, working.itemsize)
-    mapping += rows.prices.block(read_rows, working.itemsize)[1].bytes
-    chunk = min(chunk_rows, rows.n_rows) * row
-    copied = rows.prices.copied_row_bytes(rows.form.projected_dtype(working))
-    peak = peak_bytes(read, read_rows * copied, mapping + 2 * chunk) + (_reads_ahead(rows, read_rows) - 1) * read
-    peak = max(peak + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
-    (requests, in_flight), chunks, notes = rows.origin.requests, -(-rows.n_rows // chunk_rows), rows.origin.unnoticed
+    price, row = priced(rows, read_rows, rows.form.projected_dtype(working)), width * dtype.itemsize
+    read, (mapping, kept) = price.read_bytes(read_rows), f.bytes_for(rows.n_columns, read_rows, working.itemsize)
+    chunk, chunks = min(chunk_rows, rows.n_rows) * row, -(-rows.n_rows // chunk_rows)
     layout = _layout_of(rows, [(i, min(i + chunk_rows, rows.n_rows)) for i in range(0, rows.n_rows, chunk_rows)])
-    flops = 2.0 * rows.n_rows * rows.n_columns * width
-    cost = PassCost(name=name, peak_bytes=peak, flops=flops, layout=layout, dtype=working, device=HOST)
+    cost = read_cost(
+        rows, name, layout, (), working, flops=2.0 * rows.n_rows * rows.n_columns * width, read=read,
+        copied=read_rows * price.copied, scratch=mapping + price.work.bytes + 2 * chunk,
+        held=(_reads_ahead(rows, read_rows) - 1) * read,
+    )  # fmt: skip
+    peak = max(cost.peak_bytes + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
+    (requests, in_flight), notes = rows.origin.requests, rows.origin.unnoticed
     if place is not None:
         from bigpca.storage import places  # for object stores only
         from bigpca.storage.requests import MAX_BYTES, flight_bytes
@@ -454,8 +453,8 @@ def plan_writing(
         solver=name,
         reason="one read",
         passes=1,
-        bytes_read=int(rows.n_rows * rows.origin.row_bytes),
-        flops=flops,
+        bytes_read=cost.bytes_read,
+        flops=cost.flops,
         tasks=chunks,
         state_bytes=0,
         block_rows=read_rows,
@@ -465,7 +464,7 @@ def plan_writing(
         notes=notes,
         requests=requests,
         flight_bytes=in_flight,
-        costs=(cost,),
+        costs=(replace(cost, peak_bytes=peak, device=HOST),),
     )
 
 

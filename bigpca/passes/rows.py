@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 import bigpca.dask_array as da
 from bigpca.arrays import DType, Vector, working_dtype
-from bigpca.costs import BlockForm, Work
 from bigpca.csr import SPARSE_SLAB_BYTES
 from bigpca.data.batches import BatchRows, batches_of, reject_batches
 from bigpca.data.checks import READABLE_BYTES, whole_chunks
@@ -64,7 +63,7 @@ from bigpca.passes.reading.readers import (
     Reader,
     ViewReader,
 )
-from bigpca.passes.reading.row_maps import MapStep, RowPreprocessor, chain_cost
+from bigpca.passes.reading.row_maps import MapStep, RowPreprocessor
 from bigpca.settings import setting
 from bigpca.storage.files import (
     Seen,
@@ -661,17 +660,20 @@ class Rows:
             for one in dtypes[: max(1, len(self.widths))]
         )
 
-    @property
-    def prices(self) -> Prices:
-        """What reading, holding and mapping the rows takes."""
-        return Prices(self)
+    def row_bytes(self, dtype: DType) -> float:
+        """Bytes of a row of the view in a dtype: its columns, or the stored values of the densest sparse rows."""
+        origin, values = self.origin, float(self.viewed_columns)
+        if not origin.form.shifts:
+            densest = None if origin.stored is None else origin.stored.densest
+            values = origin.values_per_sample if densest is None else densest
+        return origin.form.row_bytes(values, dtype.itemsize)
 
     def layout(self, state_bytes: int, work: float | None = None) -> Layout:
         """Cut the rows for states of ``state_bytes`` and so many operations, if they are known."""
         view = self.origin.view  # as a user described it, or columns without values
         described = view is not None and (view.pattern is not None or view.absent)
         least = int(self.origin.row_bytes) if described else 0
-        row_bytes = math.ceil(self.prices.row_bytes(working_dtype(self.dtype)))
+        row_bytes = math.ceil(self.row_bytes(working_dtype(self.dtype)))
         chunks, d, (device, there) = self.origin.row_chunks, self.viewed_columns, self.device
         form, ends = self.origin.form, self.order.open_ended
         most = SLAB_BYTES if form.shifts else SPARSE_SLAB_BYTES
@@ -734,78 +736,6 @@ class Rows:
             "nan_policy": self.nan_policy,
             **self.identity,
         }
-
-
-@dataclass(frozen=True)
-class Prices:
-    """What reading, holding and mapping rows takes, in bytes and operations.
-
-    Attributes
-    ----------
-    rows : Rows, begun
-    """
-
-    rows: Rows
-
-    def block(self, count: int = 1, itemsize: int = 8) -> tuple[BlockForm, Work]:
-        """Return what so many rows are after the maps, and what it takes to make them so.
-
-        The form is what states are updated with, as far as costs depend on it. The bytes are those that formats, view,
-        maps and weights need beside a read.
-        """
-        rows, origin = self.rows, self.rows.origin
-        stored = None if origin.form.shifts else origin.values_per_sample
-        form, work = BlockForm(rows.viewed_columns, count, stored, itemsize), Work()
-        if rows.steps:
-            work, form = chain_cost(rows.steps, form)
-        chunk = 0
-        if origin.view is not None:
-            chunk = math.ceil(max(origin.sample_chunks, default=0) * origin.sample_bytes)
-        counting = rows.counted.bytes_for(form.rows, form.values * form.value_bytes)
-        decoding = 0 if origin.stored is None else origin.stored.decoding_bytes(rows.viewed_columns)
-        # The chunk being read, and its decoded form.
-        return form, work + Work(2 * chunk + counting + decoding)
-
-    def dense_work(self, *states: Accumulator) -> float:
-        """Return the operations of one read of dense rows, which decide the precision of products."""
-        form = BlockForm(self.rows.n_columns)
-        return float(self.rows.n_rows) * sum(state.cost(form).flops for state in states)
-
-    @property
-    def counting(self) -> tuple[PassCost, ...]:
-        """The reads that counted rows of unknown number and stored values, and that found columns without values."""
-        counted, origin = tuple[PassCost, ...](), self.rows.origin
-        if self.rows.order.counted:
-            counted = (PassCost(name="count", bytes_read=int(self.rows.n_rows * origin.row_bytes)),)
-        if rows := origin.looked_at[0]:
-            share, size = rows / max(1, int(origin.samples.shape[0])), int(rows * origin.sample_bytes)
-            counted = (*counted, PassCost(name="stored values", reads=share, bytes_read=size))
-        search = origin.search
-        return counted if search is None else (*counted, *search.costs)
-
-    def read_bytes(self, rows: int) -> int:
-        """Return the bytes of ``rows`` rows as they are read, before the maps."""
-        return math.ceil(rows * self.row_bytes(self.rows.origin.dtype))
-
-    def row_bytes(self, dtype: DType) -> float:
-        """Bytes of a row of the view in a dtype: its columns, or the stored values of the densest sparse rows."""
-        origin = self.rows.origin
-        densest = None if origin.stored is None else origin.stored.densest
-        values = origin.values_per_sample if densest is None else densest
-        return origin.form.row_bytes(self.rows.viewed_columns if origin.form.shifts else values, dtype.itemsize)
-
-    def held_row_bytes(self, dtype: DType) -> float:
-        """Bytes of a mapped row in a dtype; of sparse rows, on average."""
-        form, _ = self.block()
-        if not self.rows.steps or (form.sparse and not form.factors):
-            return self.row_bytes(dtype)
-        return self.rows.n_columns * dtype.itemsize
-
-    def copied_row_bytes(self, dtype: DType) -> int:
-        """Return the bytes of a row's copy in ``dtype``; 0 if rows are read in that dtype and may be overwritten."""
-        changed = self.rows.origin.owned or any(step.f.changes for step in self.rows.stored_steps)
-        owned = self.rows.origin.form.shifts and changed
-        return 0 if owned and dtype == self.rows.dtype else math.ceil(self.row_bytes(dtype))
 
 
 def as_given(rows: Rows, **changed: Unpack[Given]) -> Rows:

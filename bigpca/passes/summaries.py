@@ -26,7 +26,7 @@ from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedBl
 from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.panels import ColumnRead, column_layout
-from bigpca.passes.reading.blocks import INCOMPLETE
+from bigpca.passes.reading.blocks import INCOMPLETE, PRECISE
 from bigpca.passes.reading.readers import ColumnFill
 from bigpca.passes.reading.row_maps import Learning, NormalizeTotal, PearsonResiduals, RowPreprocessor, Standardize
 from bigpca.passes.rows import Rows
@@ -119,7 +119,7 @@ class Lesson:
     def read(self) -> Read[dict[str, Accumulator]]:
         """The read."""
         kinds = _Parts({name: type(one) for name, one in self.states.items()})
-        return Read.of(self.rows, self.name, self.states, kinds, dtype=np.dtype(np.float64))
+        return Read.into(self.rows, self.name, self.states, dtype=PRECISE).to(kinds)
 
     def learn(self, run: Run) -> None:
         """Read, and put what was found into the map."""
@@ -314,7 +314,7 @@ def read_ends(
         "ends": Furthest(min(width, columns or width), n),
         "chosen": RowsAt(width, wanted),
     }
-    read = Read.of(rows, "ends of the columns", states, _ends_of, dtype=working_dtype(rows.dtype))
+    read = Read.into(rows, "ends of the columns", states, dtype=working_dtype(rows.dtype)).to(_ends_of)
     plan = plan_of([read.cost], SolveCost(), rows.order.resources, solver=read.cost.name, reason="one read")
     plan.check()
     with resolve_progress(progress) as report:

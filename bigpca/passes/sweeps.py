@@ -27,7 +27,7 @@ from bigpca.engine.group import Folding
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, Pass
 from bigpca.engine.layout import MAX_GROUPS, MAX_SEGMENTS, MIB, coalesce
-from bigpca.engine.planning import Layout, PassCost, peak_bytes
+from bigpca.engine.planning import Layout
 from bigpca.engine.run import Run
 from bigpca.forms import Values
 from bigpca.host import HOST
@@ -36,6 +36,7 @@ from bigpca.passes.accumulators.dot_matrix import DotPanels
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.fold import Read
 from bigpca.passes.panels import Held, PanelGroup, Prepare
+from bigpca.passes.prices import priced, read_cost
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over, reject_weights
@@ -252,9 +253,10 @@ class Sweep(Read[R_co]):
         # A task reads slabs and holds a prepared panel, tiles and products.
         itemsize, tile_rows = widest.itemsize, widest_layout.stream_rows
         prepared = (widest_layout.read_rows + 2 * tile_rows) * kernel.prepared_bytes(d, itemsize)
-        slab = 2 * tile_rows * d * itemsize + rows.prices.block(tile_rows, itemsize)[1].bytes
+        price = priced(rows, tile_rows, widest)
+        slab = 2 * tile_rows * d * itemsize + price.work.bytes
         tile = widest_layout.slab_rows * tile_rows * kernel.entry_bytes(itemsize) + FIXED_BYTES
-        read = rows.prices.read_bytes(max(b - a for a, b in widest_layout.stream))
+        read = price.read_bytes(max(b - a for a, b in widest_layout.stream))
         device_bytes = 0
         if device.driven:
             device_bytes = max(_device_bytes(layout, dtype, columns), _device_bytes(widest_layout, widest, columns))
@@ -267,20 +269,16 @@ class Sweep(Read[R_co]):
             tile += widest_layout.read_rows * tile_rows * itemsize
         working = prepared + slab + tile + 4 * 8 * tile_rows * columns
         evaluations = layout.total_evaluations
-        cost = PassCost(
-            name=name,
-            reads=layout.sweep_reads,
+        layout = replace(layout, added=4.0 * columns)
+        cost = read_cost(
+            rows, name, layout, [template], dtype, flops=evaluations * (kernel.flops_per_entry(d) + 4.0 * columns),
+            read=read, scratch=working,
+        )  # fmt: skip
+        cost = replace(
+            cost,
             most_reads=widest_layout.sweep_reads,
-            bytes_read=int(layout.sweep_reads * int(rows.n_rows * rows.origin.row_bytes)),
-            block_rows=layout.slab_rows,
-            state_bytes=template.state_bytes,
-            peak_bytes=peak_bytes(read, 0, working),
-            finish_bytes=3 * template.state_bytes,
             collected=collected,
-            flops=evaluations * (kernel.flops_per_entry(d) + 4.0 * columns),
             evaluations=float(evaluations),
-            layout=replace(layout, added=4.0 * columns),
-            dtype=dtype,
             refinable=refinable,
             device=device,
             there=there,

@@ -20,6 +20,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, SketchFactor
 from bigpca.passes.fold import FoldGroup
+from bigpca.passes.prices import counting_reads
 from bigpca.passes.reading.readers import Reader
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
@@ -182,7 +183,7 @@ def test_the_stored_values_of_a_computed_array_are_counted_in_some_chunks(monkey
     assert few.origin.values_per_sample == rows[140:160].nnz / 20
     assert many.origin.values_per_sample == (rows[:20].nnz + rows[:20].nnz + rows[N - 20 :].nnz) / 60
     assert few.layout(0).row_bytes < D * 8
-    (counted,) = few.prices.counting
+    (counted,) = counting_reads(few)
     assert (counted.reads, counted.bytes_read) == (20 / N, int(20 * few.origin.row_bytes))
     model = bp.PCA(2, solver="covariance").fit(X)
     assert model.plan_.passes == round(1 + 20 / N, 2)

@@ -59,7 +59,7 @@ def labelled_states(r: int, codes: Array = CODES) -> dict[str, Accumulator]:
 def fold_labelled(rows: Rows, codes: Array = CODES) -> tuple[Any, Any, int]:
     states = labelled_states(rows.n_columns, codes)
     take = lambda s: (s.parts["classes"], s.parts["cross"], s.omitted)  # noqa: E731
-    return Read.of(rows, "test", states, take, cut_bytes=0, work=0.0)(Run())
+    return Read.into(rows, "test", states, cut_bytes=0, work=0.0).to(take)(Run())
 
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=str)

@@ -68,6 +68,7 @@ from bigpca.passes.accumulators.landmark_moments import (
 )
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.fold import Declared, FirstRows, Folded, Read, costs
+from bigpca.passes.prices import counting_reads, priced
 from bigpca.passes.project import project_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.row_maps import RowMap, chained
@@ -221,7 +222,7 @@ def features_dtype(rows: Rows, kernel: Kernel, m: int) -> DType:
 
 def entry_flops(rows: Rows, kernel: Kernel) -> float:
     """Return the operations of one kernel value between a row and a landmark."""
-    return kernel.entry_flops(rows.prices.block()[0])
+    return kernel.entry_flops(priced(rows).form)
 
 
 def pass_dtype(rows: Rows, features: tuple[LandmarkFeatures, ...]) -> DType:
@@ -738,7 +739,7 @@ class FeaturesFit(KernelFit):
 
     @property
     def declared(self) -> tuple[PassCost, ...]:
-        return costs((*self.given.prices.counting, *(one.read for one in self.lessons), *self.passes()))
+        return costs((*counting_reads(self.given), *(one.read for one in self.lessons), *self.passes()))
 
     @property
     def account(self) -> str:
@@ -776,7 +777,7 @@ class FeaturesFit(KernelFit):
         return rows[np.isfinite(rows).all(axis=1)]
 
     def spectrum(self, run: Run) -> KernelSpectrum:
-        for cost in self.given.prices.counting:
+        for cost in counting_reads(self.given):
             run.read_beside(cost)
         found = self.pca.run(run)
         n, mean = found.n_samples_, found.mean_

@@ -36,6 +36,7 @@ from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.fold import Declared, FirstRows, Folded, Read
+from bigpca.passes.prices import priced
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
 from bigpca.records import bytes_of, of_part, stored
@@ -351,7 +352,7 @@ def check_kernel_components(n_components: NComponents, n: int, d: int, m: int | 
 def collecting(rows: Rows) -> Read[Folded[RowSample]]:
     """Declare the read that holds all rows of a computation."""
     dtype = working_dtype(rows.dtype)  # represents the rows exactly, in the planned number of bytes
-    template = RowSample(rows.n_columns, rows.n_rows, rows.prices.held_row_bytes(dtype))
+    template = RowSample(rows.n_columns, rows.n_rows, priced(rows, 1, dtype).held)
     return Read.into(rows, "collect", template, dtype=dtype, collected=True, finish_bytes=template.state_bytes)
 
 

@@ -67,11 +67,12 @@ class CovarianceFit(PCAFit):
     def moments(self) -> Read[Folded[Accumulator]]:
         """The pass."""
         rows, template, layout = self.rows, self.template, None
+        each = template.cost(BlockForm(rows.n_columns)).flops
         if self.before is not None:
-            layout = rows.layout(template.state_bytes, rows.prices.dense_work(template))
+            layout = rows.layout(template.state_bytes, rows.n_rows * each)
             if rows.in_memory and layout.n_rows * layout.row_bytes <= 2 * template.state_bytes:
                 layout = replace(layout, groups=(range(len(layout.reads)),), segments=(range(1),))
-        work = float(rows.n_rows + (self.before or 0)) * template.cost(BlockForm(rows.n_columns)).flops
+        work = float(rows.n_rows + (self.before or 0)) * each
         dtype, d = PRECISE if self.settings.covariates or rows.with_gaps else None, rows.n_columns
         # The matrix, and what its eigenvectors take; of pairs also the divided products and a factor of the matrix.
         solving = template.state_bytes + (3 if rows.with_gaps else 1) * 8 * d * d + eigh_bytes(d)

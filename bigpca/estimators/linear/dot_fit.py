@@ -267,7 +267,7 @@ class DotFit(PCAFit):
         n, d, sparse = self.rows.n_rows, self.rows.n_columns, self.rows.sparse
         states: dict[str, Accumulator] = {"product": LeftProduct(d, np.broadcast_to(0.0, (n, self.k + sparse)))}
         states |= {} if sparse else {"columns": ColumnMoments(d)}
-        return Read.of(self.rows, "components", states, _take_products, dtype=self.components_dtype)
+        return Read.into(self.rows, "components", states, dtype=self.components_dtype).to(_take_products)
 
     @property
     def before(self) -> Declared | None:

@@ -35,6 +35,7 @@ from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.host import HOST
 from bigpca.passes.fold import Declared, costs
+from bigpca.passes.prices import counting_reads
 from bigpca.passes.reading.row_maps import identified
 from bigpca.passes.rows import Rows, keys_bytes, place_of, unchanged, warn_repeats
 from bigpca.passes.speed import known_speed
@@ -112,11 +113,11 @@ class Reading(ABC):
     @cached_property
     def declared(self) -> tuple[PassCost, ...]:
         """All reads: to count rows, if their number was unknown, to find what maps were not given, and the passes."""
-        return costs((*self.rows.prices.counting, *(one.read for one in self.lessons), *self.passes()))
+        return costs((*counting_reads(self.rows), *(one.read for one in self.lessons), *self.passes()))
 
     def prepare(self, run: Run) -> None:
         """Make the reads before the passes: find what rows and maps were not given."""
-        for counted in self.rows.prices.counting:
+        for counted in counting_reads(self.rows):
             run.read_beside(counted)
         for lesson in self.lessons:
             lesson.learn(run)

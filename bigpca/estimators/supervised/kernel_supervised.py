@@ -133,14 +133,9 @@ class FeatureLabelFit(LandmarksFit):
     def features(self) -> LabelRead:
         """The read of the features."""
         rows, kernel, m = self.rows, self.settings.kernel, self.choice.count
-        read = Read.of(
-            rows.mapped(planned_map((kernel,), m, rows.n_columns).step),
-            "labelled-features",
-            self.labelled.templates(m, whole=self.whole),
-            label_statistics,
-            dtype=features_dtype(rows, kernel, m),
-            refinable=True,
-        )
+        mapped = rows.mapped(planned_map((kernel,), m, rows.n_columns).step)
+        states, dtype = self.labelled.templates(m, whole=self.whole), features_dtype(rows, kernel, m)
+        read = Read.into(mapped, "labelled-features", states, dtype=dtype, refinable=True).to(label_statistics)
         return read.costing(evaluations=float(rows.n_rows) * m)
 
     def passes(self) -> tuple[Declared, ...]:

@@ -259,7 +259,7 @@ class Labelled:
 def label_read(rows: Rows, labelled: Labelled, *, whole: bool, name: str = "labels") -> LabelRead:
     """Declare a read of rows and their labels; ``whole`` keeps the (d, d) scatter."""
     states = labelled.templates(rows.n_columns, whole=whole)
-    return Read.of(rows, name, states, label_statistics, dtype=PRECISE if whole else None)
+    return Read.into(rows, name, states, dtype=PRECISE if whole else None).to(label_statistics)
 
 
 def read_labels(

@@ -159,9 +159,7 @@ def test_a_plan_is_the_sum_of_its_passes_and_its_solve(local: bool, groups: int,
 def test_riders_move_no_group_border_and_no_arithmetic() -> None:
     rows, small = Rows.of(da.from_array(np.zeros((60_000, 40)), chunks=(500, 40))), Moments(40)
     alone, with_rider = (
-        Read.of(
-            rows, "a", {f"{i}": one for i, one in enumerate(states)}, str, cut_bytes=small.state_bytes, work=1e9
-        ).cost
+        Read.into(rows, "a", {f"{i}": one for i, one in enumerate(states)}, cut_bytes=small.state_bytes, work=1e9).cost
         for states in ([small], [small, Moments(40)])
     )
     assert with_rider.layout == alone.layout

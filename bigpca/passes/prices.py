@@ -1,0 +1,118 @@
+"""What a read costs, by its rows and its states alone: bytes, peak memory and operations of one pass."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from bigpca.arrays import DType
+from bigpca.costs import BlockForm, Work
+from bigpca.engine.planning import DOUBLE, Layout, PassCost, peak_bytes
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.reading.row_maps import chain_cost
+from bigpca.passes.rows import Rows
+
+
+@dataclass(frozen=True)
+class Priced:
+    """What a block of rows takes.
+
+    Attributes
+    ----------
+    form : BlockForm
+        What they are after the maps: states are updated with it, as far as costs depend on it.
+    work : Work
+        Of the maps, and the bytes that formats, view and weights need beside a read.
+    read : float
+        Bytes of a row as it is read, before the maps.
+    copied : int
+        Bytes of a row's copy in the precision of the block; 0 if rows are read so and may be overwritten.
+    held : float
+        Bytes of a mapped row in that precision; of sparse rows, on average.
+    """
+
+    form: BlockForm
+    work: Work
+    read: float
+    copied: int
+    held: float
+
+    def read_bytes(self, rows: int) -> int:
+        """Return the bytes of ``rows`` rows as they are read."""
+        return math.ceil(rows * self.read)
+
+
+def priced(rows: Rows, count: int = 1, dtype: DType = DOUBLE) -> Priced:
+    """Return what so many rows take, which are multiplied in ``dtype``."""
+    origin, row_bytes = rows.origin, rows.row_bytes(dtype)
+    stored = None if origin.form.shifts else origin.values_per_sample
+    form, work = BlockForm(rows.viewed_columns, count, stored, dtype.itemsize), Work()
+    if rows.steps:
+        work, form = chain_cost(rows.steps, form)
+    beside = rows.counted.bytes_for(form.rows, form.values * form.value_bytes)
+    if origin.view is not None:  # the chunk being read, and its decoded form
+        beside += 2 * math.ceil(max(origin.sample_chunks, default=0) * origin.sample_bytes)
+    if origin.stored is not None:
+        beside += origin.stored.decoding_bytes(rows.viewed_columns)
+    changed = origin.owned or any(step.f.changes for step in rows.stored_steps)
+    kept = origin.form.shifts and changed and dtype == rows.dtype
+    as_read = not rows.steps or (form.sparse and not form.factors)
+    return Priced(
+        form,
+        Work(work.bytes + beside, work.flops),
+        rows.row_bytes(origin.dtype),
+        0 if kept else math.ceil(row_bytes),
+        row_bytes if as_read else rows.n_columns * dtype.itemsize,
+    )
+
+
+def read_cost(
+    rows: Rows,
+    name: str,
+    layout: Layout,
+    states: Iterable[Accumulator],
+    dtype: DType,
+    *,
+    flops: float,
+    read: int,
+    copied: int = 0,
+    scratch: int = 0,
+    held: int = 0,
+    held_reads: int = 2,
+    more: bool = True,
+) -> PassCost:
+    """Return what a read costs that is cut so.
+
+    Parameters
+    ----------
+    read, copied, scratch, held_reads, more
+        As of :func:`bigpca.engine.planning.peak_bytes`: bytes of the largest read, of a slab's copy, and of what is
+        made of it.
+    held : int
+        Bytes of rows that stay beside the slabs.
+    """
+    state_bytes = sum(one.state_bytes for one in states)
+    return PassCost(
+        name=name,
+        reads=layout.decoded_rows / max(1, rows.n_rows),
+        bytes_read=int(layout.decoded_rows * rows.origin.row_bytes),
+        block_rows=min(layout.slab_rows, layout.read_rows),
+        state_bytes=state_bytes,
+        peak_bytes=peak_bytes(read, copied, scratch, held_reads, more=more) + held,
+        finish_bytes=3 * state_bytes,
+        flops=flops,
+        layout=layout,
+        dtype=dtype,
+    )
+
+
+def counting_reads(rows: Rows) -> tuple[PassCost, ...]:
+    """Return the reads that counted rows of unknown number and stored values, and that found columns without values."""
+    origin, found = rows.origin, list[PassCost]()
+    if rows.order.counted:
+        found.append(PassCost(name="count", bytes_read=int(rows.n_rows * origin.row_bytes)))
+    if looked := origin.looked_at[0]:
+        share, size = looked / max(1, int(origin.samples.shape[0])), int(looked * origin.sample_bytes)
+        found.append(PassCost(name="stored values", reads=share, bytes_read=size))
+    return (*found, *(() if origin.search is None else origin.search.costs))
