@@ -5,6 +5,7 @@ What estimators use:
 - ``rows``      ``Rows``: X as the engine sees it: a source or graph, a view, row maps, weights, policies; and
   the checks of what reads require of rows: any order, dense values, states that use their weights
 - ``side_by_side``  rows of several origins as one: pairs, layers, covariates
+- ``prices``    what a block of rows takes, and what a read costs: bytes, peak memory, operations
 - ``fold``      all rows into accumulators, group by group, merged in a fixed tree: one read
 - ``panels``    pairs of row panels, or blocks of columns, of stores that are chunked in rows or in columns
 - ``sweeps``    every pair of tiles of a kernel matrix; none is kept
