@@ -446,27 +446,6 @@ class ValidRange:
         return rows
 
 
-def check_scores(X: Any) -> None:
-    """Reject one-byte integers where scores are expected: these are codes, whose scale is not known.
-
-    Raises
-    ------
-    TypeError
-
-    Examples
-    --------
-    >>> check_scores(np.zeros((2, 3), np.int8))  # doctest: +ELLIPSIS
-    Traceback (most recent call last):
-    TypeError: scores have dtype int8, which is the dtype of codes; floats were expected. ...
-    """
-    dtype = np.dtype(X.dtype)
-    if dtype.itemsize == 1:
-        raise TypeError(
-            f"scores have dtype {dtype}, which is the dtype of codes; floats were expected. Multiply codes by their "
-            "scale."
-        )
-
-
 def check_decoded(
     attributes: Mapping[str, Any],
     label: str,

@@ -37,7 +37,7 @@ from bigpca.data.labels import ARGUMENTS, label_values, one_each, rows_shown, wi
 from bigpca.data.source import Source
 from bigpca.data.sources import row_source
 from bigpca.data.tables import PARQUET_SUFFIXES, TableRows
-from bigpca.data.zarr_arrays import check_whole, is_array_directory, open_node, place_at, read_whole
+from bigpca.data.zarr_arrays import is_array_directory, open_node, place_at, read_whole
 from bigpca.errors import brief, counted, listed
 from bigpca.storage.files import disk_path, kind_of, local_path, public
 from bigpca.storage.forms import KEY_COLUMN
@@ -58,12 +58,7 @@ Origins: TypeAlias = "tuple[list[da.Array], NDArray[np.int64] | None, bool]"
 # 6. All else is by position: NumPy labels, and the unnamed integers of an index, as scikit-learn's ``train_test_split``
 #    leaves them. The same integers in another order on both sides are an error.
 SHOWN_KEYS = 5  # in messages
-KEY_BYTES = 450  # that a key takes while it is read, as strings of Python and of NumPy
 DISTINCT = "Keys must be distinct: choose another column, or join columns to one that is."
-REPEATED = (
-    "Use each once (keys = bigpca.data.stored_keys(X); X[np.sort(np.unique(keys, return_index=True)[1])]) or, if they "
-    "are different rows or are meant to count, give them other keys."
-)
 ABSENT = "raise"
 _REMEDIES = {
     "label": ', or use missing_labels="drop" (--missing-labels drop)',
@@ -90,8 +85,6 @@ class Keys:
         Which name each row has; None for m rows in the order of the names.
     samples : bool
         Whether the names are those of samples that have several rows each.
-    several : bool
-        Whether the rows come from several stores.
     loose : bool
         Whether they are the unnamed integers of an index, by which nothing is joined.
     lost : str
@@ -103,7 +96,6 @@ class Keys:
     names: NDArray[Any] | None = None
     places: NDArray[np.int64] | None = None
     samples: bool = False
-    several: bool = False
     loose: bool = False
     lost: str = ""
     file: str = ""
@@ -174,7 +166,7 @@ def label_places(
         raise ValueError(
             f"{np.isin(own, doubled).sum():,} of {len(own):,} rows share their key with another row: "
             f"{keys_listed(doubled)}. Repeated keys only match if the {word}s have the same keys in the same order. "
-            f"Use distinct keys, or pass the {word}s in that order. {REPEATED if rows.several else BY_POSITION}"
+            f"Use distinct keys, or pass the {word}s in that order. {BY_POSITION}"
         )
     doubled = _doubled(given)
     if len(doubled):
@@ -259,7 +251,7 @@ class KeyList:
         del self.texts[rows:]
 
 
-def row_keys(keys: Any, n: int | None = None, *, remedy: str = DISTINCT) -> NDArray[np.str_]:
+def row_keys(keys: Any, n: int | None = None) -> NDArray[np.str_]:
     """Read and check the keys of n rows; they are held whole, four bytes for each character of the longest times n.
 
     Parameters
@@ -269,8 +261,6 @@ def row_keys(keys: Any, n: int | None = None, *, remedy: str = DISTINCT) -> NDAr
         ``"labels.csv::filename"``, a ``.npy`` file, Parquet or a Zarr store. Integers become their decimal digits.
     n : int or None
         Number of rows; None for any.
-    remedy : str
-        What to do about repeated keys, for messages.
 
     Returns
     -------
@@ -322,7 +312,7 @@ def row_keys(keys: Any, n: int | None = None, *, remedy: str = DISTINCT) -> NDAr
         doubled = np.isin(found, names)
         raise ValueError(
             f"{doubled.sum():,} of {len(found):,} rows share their key with another row: {keys_listed(names)} "
-            f"({rows_shown(doubled)}). {remedy}"
+            f"({rows_shown(doubled)}). {DISTINCT}"
         )
     return found
 
@@ -473,46 +463,6 @@ def keys_of_bases(bases: Sequence[da.Array]) -> Keys:
     if len(found) == 1:
         return found[0]
     return Keys(np.concatenate(names) if len(names) == len(found) else None)
-
-
-def repeats(X: da.Array) -> int:
-    """Return how many rows of several stores have the key of an earlier row, unless that is meant; reads their keys.
-
-    Keys are compared by 64 bits: 8 bytes a row, 24 where rows are chosen. Those of stores are read in pieces.
-    """
-    bases, places, samples = origins_of_rows(X)
-    if samples or len(bases) == 1:
-        return 0
-    digests, done = np.empty(sum(int(base.shape[0]) for base in bases), np.uint64), 0
-    pieces: Iterable[NDArray[np.str_]]
-    for base in bases:
-        node = None if _named(base) else _keys_beside(home_of(source_of(base)))
-        if is_zarr_array(node) and node.dtype.kind in ("O", "T", "U"):
-            check_whole(node, "key")
-            if node.shape != (rows := int(base.shape[0]),):
-                row_keys(node, rows)  # raises
-            step = node.chunks[0]
-            pieces = (row_keys(node[i : i + step]) for i in range(0, rows, step))
-        else:
-            keys = keys_of_bases([base])
-            if keys.names is None or keys.loose:
-                return 0
-            pieces = [keys.names]
-        for piece in pieces:
-            digests[done : done + len(piece)] = _digests(piece)
-            done += len(piece)
-    digests = digests if places is None else digests[places]
-    digests.sort()
-    return int((digests[1:] == digests[:-1]).sum())
-
-
-def _digests(names: NDArray[np.str_]) -> NDArray[np.uint64]:
-    """Return 64 bits of each name, whatever the length of the longest."""
-    found = np.zeros(len(names), np.uint64)
-    for codes in np.ascontiguousarray(names).view(np.uint32).reshape(len(names), -1).T:
-        mixed = (found ^ codes) * np.uint64(0x9E3779B97F4A7C15)
-        found = np.where(codes > 0, mixed ^ mixed >> np.uint64(32), found)
-    return found
 
 
 def keys_carried(known: Any) -> Keys | None:
@@ -899,7 +849,7 @@ def keys_of_rows(X: Any) -> Keys:
             stores += ["a table or DataArray" for one in tables if one and one.names is not None and not one.loose]
             lost = f"{stores[0]}, whose rows have keys" if stores else ""
             return Keys(lost=lost or ("rows that were persisted, which keep no keys" if was_persisted(X) else ""))
-        return replace(found, places=places, samples=samples, several=len(bases) > 1)
+        return replace(found, places=places, samples=samples)
     if is_cells(X):
         return Keys(np.asarray(X.obs_names).astype(np.str_))
     if is_labelled(X):

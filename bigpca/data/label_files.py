@@ -35,7 +35,7 @@ from bigpca.data.containers import (
 from bigpca.data.grids import lazy_table
 from bigpca.data.hdf5 import HDF5_SUFFIXES, hdf5_names, hdf5_nodes, read_dataset, written
 from bigpca.data.source import Wanted, file_stamp
-from bigpca.data.tables import PARQUET_SUFFIXES, parquet_schema, partition_values, table_column, table_paths, table_rows
+from bigpca.data.tables import PARQUET_SUFFIXES, parquet_schema, table_column, table_paths, table_rows
 from bigpca.data.zarr_arrays import arrays_of, check_chunks, is_zarr_directory, open_node, read_whole
 from bigpca.data.zarr_format import naming_damage
 from bigpca.errors import MAX_MESSAGE, brief, closest, listed, naming_argument, shorten
@@ -406,11 +406,10 @@ def _parquet_column(path: str, name: str | None, word: str) -> Array:
         check_regular(file)
         with decoding(f"{file} cannot be decoded", "Copy or write the file again."):
             schema = parquet_schema(file_stamp(file))
-        if name is None or partition_values(path, file, name) is None:
-            name = _choose(file, name, schema.names, "column", word)
-            if schema.field(name).type.num_fields:
-                rows = table_rows(path, name, Wanted())
-                return rows.read_block(0, rows.shape[0], (0, rows.shape[1]))
+        name = _choose(file, name, schema.names, "column", word)
+        if schema.field(name).type.num_fields:
+            rows = table_rows(path, name, Wanted())
+            return rows.read_block(0, rows.shape[0], (0, rows.shape[1]))
     return table_column(path, name or "")
 
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 import bigpca.dask_array as da
-from bigpca.data.checks import check_scores
 from bigpca.data.containers import is_labelled
 from bigpca.data.dask_arrays import carried, source_of, taken_from, view_of
 from bigpca.data.grids import COMPONENT
@@ -96,8 +95,6 @@ def are_scores(model: Any, X: Any, opened: Any, said: str = "") -> bool:
     ------
     ValueError
         If nothing decides; for scores of another model or number of components, and for other outputs of models.
-    TypeError
-        For codes.
     """
     shape, names = tuple(opened.shape), _column_names(X, opened)
     made = None if said == "rows" else maker_of(X) or maker_of(opened)
@@ -105,7 +102,6 @@ def are_scores(model: Any, X: Any, opened: Any, said: str = "") -> bool:
         if len(shape) != 2:
             raise ValueError(f"scores have shape {shape}; (n, k) was expected.")
         _check_kind(made, names, "scores", "scores. Give rows with a model, or scores")
-        check_scores(opened)
         return True
     components = [str(name) for name in model.get_feature_names_out()]
     k, d, kind = (
@@ -136,7 +132,6 @@ def are_scores(model: Any, X: Any, opened: Any, said: str = "") -> bool:
             f"X has {k} columns of an output of a model in another order, or some of them twice; the {k} components in "
             "their order were expected. Pass the scores as they were written."
         )
-    check_scores(opened if hasattr(opened, "dtype") else np.asarray(opened.iloc[:0]))
     if len(shape) != 2 or shape[1] != k:
         raise ValueError(
             f"scores have {shape[1:][0] if len(shape) == 2 else shape} columns; {k} (n_components_) were expected. "

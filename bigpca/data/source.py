@@ -10,7 +10,6 @@ from __future__ import annotations
 import errno
 import hashlib
 import math
-import operator
 import os
 from abc import ABC, abstractmethod
 from bisect import bisect_right
@@ -609,49 +608,31 @@ def plan_index(index: Any, shape: tuple[int, ...]) -> IndexPlan:
     >>> plan_index((slice(2, 8, 3), -1), (10, 4)).bounds
     ((2, 6), (3, 4))
     """
-    index = index if isinstance(index, tuple) else (index,)
-    dots = [i for i, one in enumerate(index) if one is Ellipsis]
-    given = len(index) - len(dots)
-    if given > len(shape) or len(dots) > 1:
-        raise IndexError(f"{given} indices were given for an array of {len(shape)} dimensions.")
-    at = dots[0] if dots else len(index)
-    fill = (slice(None),) * (len(shape) - given)
-    axes = [_axis(one, size) for one, size in zip(index[:at] + fill + index[at + 1 :], shape, strict=True)]
+    given: list[Any] = list(index) if isinstance(index, tuple) else [index]
+    at = next((i for i, one in enumerate(given) if one is Ellipsis), len(given))
+    given[at : at + 1] = [slice(None)] * (len(shape) - len(given) + (at < len(given)))
+    if len(given) != len(shape):
+        raise IndexError(f"{len(given)} indices were given for an array of {len(shape)} dimensions.")
+    axes = [_axis(one, size) for one, size in zip(given, shape, strict=True)]
     return IndexPlan(tuple(bounds for bounds, _ in axes), tuple(rest for _, rest in axes))
 
 
 def _axis(index: Any, size: int) -> tuple[tuple[int, int], Any]:
+    """Return the range of an axis to read, and what to select from it."""
     if isinstance(index, slice):
-        taken = range(*index.indices(size))
-        if not len(taken):
-            return (0, 0), slice(None)
-        lo, hi = min(taken[0], taken[-1]), max(taken[0], taken[-1]) + 1
-        rest = slice(None) if taken.step == 1 else slice(None, None, taken.step)
-        return (lo, hi), rest
-    if isinstance(index, (list, np.ndarray)):
-        return _positions(np.asarray(index), size)
-    try:
-        position = operator.index(index)
-    except TypeError:
-        raise IndexError(f"an index of type {type(index).__name__} cannot be read from a store.") from None
-    if not -size <= position < size:
-        raise IndexError(f"index {position} is out of bounds for an axis of size {size}.")
-    position %= size
-    return (position, position + 1), 0
-
-
-def _positions(index: Array, size: int) -> tuple[tuple[int, int], Any]:
-    if index.dtype == bool:
-        if index.shape != (size,):
-            raise IndexError(f"a mask of shape {index.shape} was given for an axis of size {size}.")
-        index = np.flatnonzero(index)
-    if index.size == 0:
+        taken = range(size)[index]
+        ends = sorted((taken[0], taken[-1])) if taken else (0, -1)
+        return (ends[0], ends[1] + 1), slice(None) if taken.step == 1 or not taken else slice(None, None, taken.step)
+    places = np.asarray(index)
+    if places.dtype == bool and places.shape == (size,):
+        places = np.flatnonzero(places)
+    if places.shape == (0,):
         return (0, 0), slice(None)
-    if index.ndim != 1 or index.min() < -size or index.max() >= size:
-        raise IndexError(f"a list of positions must be one-dimensional and within an axis of size {size}.")
-    index = np.where(index < 0, index + size, index)
-    lo, hi = int(index.min()), int(index.max()) + 1
-    return (lo, hi), index - lo
+    if places.dtype.kind not in "iu" or places.ndim > 1 or places.min() < -size or places.max() >= size:
+        raise IndexError(f"{brief(repr(index))} is not an index, or a list of them, within an axis of size {size}.")
+    places = np.where(places < 0, places + size, places)
+    lo, hi = int(places.min()), int(places.max()) + 1
+    return (lo, hi), places - lo if places.ndim else 0
 
 
 Shapes = Mapping[str, tuple[int, ...]]

@@ -408,17 +408,10 @@ def table_stamps(pattern: str) -> tuple[Stamp, ...]:
 
 
 def table_column(pattern: str, name: str) -> Array:
-    """Return a column of tables, one value for each row; gaps are None.
-
-    The column may be that of a partition, which is a text.
-    """
+    """Return a column of tables, one value for each row; gaps are None."""
     parts: list[Array] = [np.zeros(0, object)]
     for path in table_paths(pattern):
-        below = partition_values(pattern, path, name)
         for group in _groups_of((file_stamp(path),)):
-            if below is not None:
-                parts.append(np.full(group.rows, below, object))
-                continue
             for table in _decoded(group, [name]):
                 column = table.column(0)
                 exact = _is_number(column.type) and not column.null_count
@@ -426,12 +419,6 @@ def table_column(pattern: str, name: str) -> Array:
                     parts.append(column.to_numpy() if exact else np.array(column.to_pylist(), object))
     same = len({part.dtype for part in parts[1:]}) == 1
     return np.concatenate(parts[1:] if same else [part.astype(object) for part in parts])
-
-
-def partition_values(pattern: str, path: str, name: str) -> str | None:
-    """Return what the folders below ``pattern`` say of a file: the value of the partition ``name``."""
-    below = os.path.relpath(path, pattern).split(os.sep)[:-1] if os.path.isdir(pattern) else []
-    return next((part.partition("=")[2] for part in below if part.partition("=")[0] == name and "=" in part), None)
 
 
 @lru_cache(maxsize=64)

@@ -48,7 +48,7 @@ from bigpca.passes.graphs import wrap_sources
 from bigpca.passes.prices import priced, read_cost
 from bigpca.passes.reading.readers import MAPS
 from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
-from bigpca.passes.rows import Rows, keys_bytes, may_have_keys, pass_over, unchanged
+from bigpca.passes.rows import Rows, may_have_keys, pass_over, unchanged
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, digest, is_objects, is_within, name_of, public
 from bigpca.storage.forms import STORE, Form, NpyForm
@@ -364,13 +364,7 @@ def project_to(
 
 def keys_of(rows: Rows, given: object = None) -> Array | None:
     """Return the given keys of the rows, or those of a source on disk, or of a frame's index, if it has any."""
-    from bigpca.data.keys import (  # imports all formats of labels, unlike fits
-        DISTINCT,
-        REPEATED,
-        names_of_index,
-        row_keys,
-        stored_keys,
-    )
+    from bigpca.data.keys import names_of_index, row_keys, stored_keys  # imports all formats of labels, unlike fits
 
     if given is not None and rows.order.open_ended:
         raise ValueError(
@@ -380,9 +374,7 @@ def keys_of(rows: Rows, given: object = None) -> Array | None:
     if given is not None:
         return row_keys(given, rows.n_rows)
     found = stored_keys(rows.origin.given) if may_have_keys(rows.origin) else None
-    if found is None:
-        return names_of_index(rows.origin.given)
-    return row_keys(found, rows.n_rows, remedy=REPEATED if keys_bytes(rows.origin) else DISTINCT)
+    return names_of_index(rows.origin.given) if found is None else row_keys(found, rows.n_rows)
 
 
 def _reject_own_source(rows: Rows, f: RowMap, out: str | os.PathLike[str], form: Form) -> None:

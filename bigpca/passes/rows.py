@@ -32,7 +32,6 @@ from bigpca.data.dask_arrays import (
     held_rows,
     open_source,
     source_of,
-    sources_in,
     view_of,
     viewed,
 )
@@ -49,7 +48,7 @@ from bigpca.engine.layout import MIB, SLAB_BYTES, Cut, coalesce, plan_layout
 from bigpca.engine.planning import Layout, PassCost, Resources
 from bigpca.engine.resources import find_resources
 from bigpca.engine.run import Run
-from bigpca.errors import brief, warn_caller
+from bigpca.errors import brief
 from bigpca.forms import DenseForm, Values
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
@@ -76,7 +75,6 @@ from bigpca.storage.files import (
     one_look,
     this_look,
 )
-from bigpca.storage.forms import KEYS_PER_CHUNK
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
 
@@ -797,35 +795,6 @@ def _look_again(origin: Origin, before: str, seen: Seen) -> None:
     with one_look(now):
         if path or origin.files_digest() != before:
             raise input_changed(path)
-
-
-def keys_bytes(origin: Origin) -> int:
-    """Return the memory in which the keys of several stores are compared; 0 for one."""
-    return max(map(_keys_bytes, origin.sides))
-
-
-def _keys_bytes(origin: Origin) -> int:
-    if origin.stored is not None:
-        return 0
-    counts = [int(one.shape[0]) for one in sources_in(origin.given) if getattr(one, "shape", ())]
-    if len(counts) < 2 or not may_have_keys(origin):
-        return 0
-    from bigpca.data.keys import KEY_BYTES  # imports all formats of labels
-
-    n = int(origin.shape[0])
-    chosen = 0 if n == sum(counts) else 16 * n
-    return 8 * sum(counts) + chosen + KEY_BYTES * min(KEYS_PER_CHUNK, max(counts))
-
-
-def warn_repeats(origin: Origin) -> None:
-    """Warn of rows of several stores that have the key of another row."""
-    for side in filter(_keys_bytes, origin.sides):
-        from bigpca.data.keys import REPEATED, repeats  # as above
-
-        if count := repeats(side.given):
-            warn_caller(
-                f"{count:,} of {int(side.shape[0]):,} rows have the key of an earlier row. {REPEATED}", UserWarning
-            )
 
 
 def one_stamp(run: Run, rows: Rows) -> Callable[[int], str]:

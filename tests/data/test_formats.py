@@ -20,7 +20,6 @@ import bigpca.data.sources as sources
 from bigpca.data.checks import MemberError
 from bigpca.data.flat_files import shard_paths
 from bigpca.data.keys import stored_keys
-from bigpca.data.label_files import read_label_file
 from tests.data.savers import (
     FLATTENING,
     SAVERS,
@@ -33,7 +32,6 @@ from tests.data.savers import (
     save_npy,
     save_numpy,
     save_parquet_of_pandas,
-    save_parquet_partitions,
     save_shards,
     save_zarr,
     save_zarr_columns,
@@ -192,9 +190,8 @@ def test_columns_of_the_other_byte_order_are_numbers() -> None:
     assert np.array_equal(found, np.c_[x[:, 0].astype("f8"), x[:, 1].astype("i2"), x[:, 2]])
 
 
-def test_partitions_and_columns_of_tables_are_labels_and_keys(tmp_path: Path) -> None:
+def test_columns_of_tables_are_labels_and_keys(tmp_path: Path) -> None:
     x = matrix("f4")
-    assert read_label_file(f"{save_parquet_partitions(tmp_path, x)}::year").tolist() == ["9"] * 19 + ["10"] * 18
     rows = sources.open(save_parquet_of_pandas(tmp_path, x))
     assert stored_keys(rows[[3, 1]]).tolist() == ["row 3", "row 1"]
     pq.write_table(pa.table({"id": [str(one) for one in x[:, 0]], "e": list(x)}), tmp_path / "named.parquet")

@@ -1,6 +1,5 @@
 """Row keys: read as labels are, checked before any row is read, stored beside the rows, read back from every output."""
 
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,9 @@ from obstore.store import MemoryStore
 from zarr.storage import ObjectStore
 
 import bigpca as bp
-from bigpca.data import keys as keys_module
 from bigpca.data.dask_arrays import carried, carrying, columns_of
 from bigpca.data.keys import MAX_KEY_LENGTH, row_keys, stored_keys
-from bigpca.passes import rows as rows_module
 from bigpca.passes.graphs import GraphSource
-from bigpca.passes.rows import Rows
-from bigpca.storage import forms
 from tests.estimators.stores import unreadable
 
 NAMES = ["im2.jpg", "im10.jpg", "é", "01", "1"]
@@ -87,7 +82,7 @@ def kept_by(process: int, folder: Path, keys: list[str]) -> Path:
     return folder / f"rank_{process}.zarr"
 
 
-def test_rows_of_several_stores_keep_their_keys_and_repeats_are_found(tmp_path: Path) -> None:
+def test_rows_of_several_stores_keep_their_keys(tmp_path: Path) -> None:
     names = [f"im{i}" for i in range(120)]
     paths = [kept_by(i, tmp_path, names[first : first + 40]) for i, first in enumerate((0, 35, 80))]  # 35 to 39 twice
     own = np.array([*names[:40], *names[35:75], *names[80:]])
@@ -105,31 +100,11 @@ def test_rows_of_several_stores_keep_their_keys_and_repeats_are_found(tmp_path: 
         assert len(stored_keys(tmp_path / "s.zarr")) in (80, 40)  # type: ignore[arg-type]
     first = np.sort(np.unique(own, return_index=True)[1])
     assert bp.SupervisedPCA(1).fit(X[first], y).n_samples_ == 115
-    for rows, count in ((paths, "5 of 120"), (joined, "5 of 120"), (X[30:50], "5 of 20"), (X[chosen], "1 of 4")):
-        with pytest.warns(UserWarning, match=f"{count} rows have the key of an earlier row. .* give them other keys"):
-            assert bp.PCA(1).fit(rows).n_samples_ == int(count.split()[-1])
-        with pytest.raises(ValueError, match=r"rows share their key .* give them other keys"):
+    for rows in (paths, joined, X[30:50], X[chosen]):
+        with pytest.raises(ValueError, match=r"rows share their key .* Keys must be distinct"):
             model.transform(rows, out=tmp_path / "t.zarr")
-        with pytest.raises(ValueError, match=r"rows share their key .* give them other keys"):
+        with pytest.raises(ValueError, match=r"rows share their key .* If they are in the order of the rows, declare"):
             bp.SupervisedPCA(1).fit(rows, y)
-
-
-def test_comparing_the_keys_of_stores_is_planned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "KEYS_PER_CHUNK", 500)
-    monkeypatch.setattr(rows_module, "KEYS_PER_CHUNK", 500)
-    for i in range(2):
-        keys = [f"train/n{j:012d}" for j in range(20_000 * i, 20_000 * i + 20_000)]
-        bp.ingest(np.zeros((20_000, 1), "f4"), tmp_path / f"{i}.zarr", keys=keys)
-    X = bp.open([tmp_path / "0.zarr", tmp_path / "1.zarr"])
-    for rows in (X, X[::2]):
-        keys_module.repeats(rows[:10])
-        tracemalloc.start()
-        assert keys_module.repeats(rows) == 0
-        peak = tracemalloc.get_traced_memory()[1]
-        tracemalloc.stop()
-        planned = rows_module.keys_bytes(Rows.of(rows).origin)
-        assert 8 * 40_000 < planned < 25 * 40_000
-        assert peak < planned + 2**21  # of objects that wait for the collector; the keys of a store take 9 MB
 
 
 def test_keys_without_an_output_are_rejected() -> None:

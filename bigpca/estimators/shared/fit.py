@@ -37,7 +37,7 @@ from bigpca.host import HOST
 from bigpca.passes.fold import Declared, costs
 from bigpca.passes.prices import counting_reads
 from bigpca.passes.reading.row_maps import identified
-from bigpca.passes.rows import Rows, keys_bytes, place_of, unchanged, warn_repeats
+from bigpca.passes.rows import Rows, place_of, unchanged
 from bigpca.passes.speed import known_speed
 from bigpca.passes.summaries import Lesson, lessons
 from bigpca.seeds import check_seed, draw_seed, draws_seed
@@ -164,8 +164,6 @@ class Reading(ABC):
         # Where the number of rows is not known, a million of the declared rows are planned.
         share = PLANNED_ROWS / self.rows.n_rows if self.rows.order.open_ended else 1.0
         solve = self.solve_cost()
-        if held := keys_bytes(self.rows.origin):  # keys are compared before the reads
-            solve = replace(solve, bytes=max(solve.bytes, held))
         plan = plan_of(
             self.declared,
             solve,
@@ -409,7 +407,6 @@ def execute(
     rows = planned.rows
     with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run, solving_on(rows.solver):
         run.adds = adds
-        warn_repeats(rows.origin)
         found = with_reads(read(run), run.reads)
     member = getattr(rows.origin.stored, "member", "")
     made = Provenance.now(rows.origin.paths, member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)

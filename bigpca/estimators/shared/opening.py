@@ -39,7 +39,7 @@ from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.row_maps import MapStep, RowMap, RowPreprocessor
 from bigpca.passes.residuals import Residuals, steps_beside
-from bigpca.passes.rows import Rows, reject_weights, warn_repeats
+from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.side_by_side import beside_covariates
 from bigpca.passes.summaries import searches
 from bigpca.settings import setting
@@ -384,7 +384,6 @@ def read_once(
     )
     named = nullcontext() if labels is None else naming_places(labels)
     with named, running(measurement, progress=progress) as run:
-        warn_repeats(rows.origin)
         return measurement.read(run)
 
 
