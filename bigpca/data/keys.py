@@ -578,7 +578,7 @@ def read_table(
     Parameters
     ----------
     source : path such as "labels.csv" or "labels.csv::class"
-        Of a table of several columns (CSV, Parquet, records in ``.npy``, a Zarr group), see :func:`key_column`. A Zarr
+        Of a table of several columns (CSV, Parquet, a Zarr group), see :func:`key_column`. A Zarr
         array has the keys that are stored beside it. The labels of a table of two more columns must be named, if these
         are not keys or pictures.
     row_keys : ndarray of shape (n,), str, or None

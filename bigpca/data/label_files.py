@@ -213,7 +213,7 @@ def read_label_file(source: str, word: str = "label") -> Array:
     ----------
     source : str
         A ``.npy`` file, a ``.csv`` file with a header, Parquet (a file, folder or glob), a Zarr store or URL, or
-        AnnData. ``"path::name"`` names the column of a table, the field of records, the array of a Zarr group, or the
+        AnnData. ``"path::name"`` names the column of a table, the array of a Zarr group, or the
         column of ``obs``; unnecessary if there is only one.
     word : {"label", "weight", "key", "value", "name"}, default "label"
         What is read, for messages.
@@ -274,16 +274,13 @@ def _in_place(path: str, name: str | None, word: str) -> Array:
             f"{path} has an unknown format for {word}s: .npy, .csv, Parquet, a Zarr directory or AnnData was expected. "
             "Read it yourself and pass the array."
         )
-    found = _npy(path)
-    if name is None:
-        return found
-    if found.dtype.names is None:
+    if name is not None:
         raise MemberError(f"{path} is one array, so it has no member {name!r}. Leave ::{name} out.")
-    return found[_choose(path, name, found.dtype.names, "field", word)]
+    return _npy(path)
 
 
 def column_names(path: str) -> list[str]:
-    """Return the names of the columns of a table of labels: CSV, Parquet, records in ``.npy``, or a Zarr group.
+    """Return the names of the columns of a table of labels: CSV, Parquet, or a Zarr group.
 
     Columns of lists are left out. There are none in other files (of AnnData, too, where the names of the cells are the
     keys), in damaged ones, and where there is no file.
@@ -301,10 +298,6 @@ def column_names(path: str) -> list[str]:
         elif path.lower().endswith((".csv", ".tsv")) and os.path.exists(path):
             with io.TextIOWrapper(open_regular(path), "utf-8-sig", newline="") as text:
                 found = next(csv.reader(text, strict=True, delimiter=_delimiter(path)), [])
-        elif path.lower().endswith(".npy") and os.path.exists(path):
-            with open_regular(path) as opened:
-                dtype = read_npy_header(opened)[2]
-            found = [name for name in dtype.names or () if not dtype[name].shape]
     except (csv.Error, UnicodeDecodeError, ValueError, TypeError, EOFError, ImportError):
         return []  # the reader of a column reports what is wrong
     return found

@@ -81,7 +81,7 @@ def maker_of(X: Any, *, ordered: bool = True) -> Made | None:
 def are_scores(model: Any, X: Any, opened: Any, said: str = "") -> bool:
     """Whether X holds scores of a model, else rows; the first that knows decides, and scores are checked.
 
-    These are the caller, the record of what made X, the names of its columns, its dimensions, and its shape.
+    These are the caller, the record of what made X, and its shape.
 
     Parameters
     ----------
@@ -112,7 +112,7 @@ def are_scores(model: Any, X: Any, opened: Any, said: str = "") -> bool:
     own = model._digest() if made is not None and made.model is not None else None
     if said != "rows":
         _check_order(X, names, components)
-    role = said or _recorded(made, own) or _named(model, names, components) or _labelled(model, X)
+    role = said or _recorded(made, own)
     if not role:
         view = getattr(getattr(model, "_steps", None), "view", None)
         widths = {d} if view is None else {d, math.prod(view.sample)}
@@ -181,17 +181,3 @@ def _recorded(made: Made | None, own: str | None) -> str:
     if made is None or made.model is None or made.model != own or not made.what:
         return ""
     return "rows" if made.what == ROWS else "scores"
-
-
-def _named(model: Any, names: list[str] | None, components: list[str]) -> str:
-    features = getattr(model, "feature_names_in_", None)
-    found = {"scores": components, "rows": None if features is None else [str(name) for name in features]}
-    roles = [role for role, known in found.items() if names is not None and names == known]
-    return roles[0] if len(roles) == 1 else ""
-
-
-def _labelled(model: Any, X: Any) -> str:
-    grid = getattr(getattr(model, "_steps", None), "grid", None)
-    if not is_labelled(X) or (grid is not None and COMPONENT in grid.dims):
-        return ""
-    return "scores" if COMPONENT in X.dims else "" if grid is None else "rows"

@@ -28,7 +28,6 @@ from bigpca.data.checks import check_dtype, row_width
 from bigpca.data.containers import (
     check_columns,
     embeddings,
-    is_cells,
     is_dask_frame,
     is_hdf5_dataset,
     is_labelled,
@@ -152,7 +151,7 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
     if not (given or is_lazy(X)):
         values, names, sample = in_memory(X, estimator, minimum=minimum, single=single)
         rows = Rows.held(values, names=names, sample=sample)
-        named = hasattr(X, "loc") or is_cells(X)  # by an index
+        named = hasattr(X, "loc") or hasattr(X, "obs_names")  # by an index
         return rows.shown(with_index(rows.X, X)) if named else rows
     seen = dict[str, Look]()
     if given:
@@ -253,9 +252,11 @@ def in_memory(
 
     Raises as :func:`open_rows`.
     """
-    if is_sparse(X):
+    if type(X) is np.ndarray:
+        pass
+    elif is_sparse(X):
         X = as_csr(X)
-    elif type(X) is not np.ndarray:
+    else:
         reject_sparse_forms(X)
         reject_foreign(X)
         X = embeddings(X)
@@ -294,7 +295,7 @@ def in_memory(
     asked = BaseEstimator()  # receives the names
     options = {"dtype": "numeric", "ensure_all_finite": False, "ensure_min_samples": minimum, "accept_sparse": "csr"}
     validated = validate_data(asked, X, estimator=estimator, **options)
-    checked: Values = validated if is_csr(validated) else np.asarray(validated)
+    checked: Values = np.asarray(validated) if isinstance(validated, np.ndarray) else validated
     if checked.dtype == object:  # decimals of pyarrow
         checked = checked.astype(np.float64)
     sample = shape[1:] if column or len(shape) > 2 else checked.shape[1:]
@@ -346,7 +347,8 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
         For a different number of features or other names, and where it is not clear whether the view applies.
     """
     steps, known = getattr(estimator, "_steps", Steps()), getattr(estimator, "feature_names_in_", None)
-    rows = viewed_as(steps.view, rows, known, type(estimator).__name__)
+    if steps.view is not None:
+        rows = viewed_as(steps.view, rows, known, type(estimator).__name__)
     if known is not None and rows.origin.view is None:
         rows = alleles_of(known, rows, type(estimator).__name__)
     if steps.counts is not None and known is not None:
@@ -430,17 +432,17 @@ def _places(known: Sequence[str], rows: Rows, name: str) -> Integers:
     return np.array([place[column] for column in known], np.int64)
 
 
-def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
-    """Return new rows cut by the view of a fit, if there was one and they are not a view already."""
+def viewed_as(view: View, rows: Rows, known: Names, name: str) -> Rows:
+    """Return new rows cut by the view of a fit, if they are not a view already."""
     own = rows.origin.view
-    if view is not None and all(one is None or not one.pattern or one.pattern.text is None for one in (own, view)):
+    if all(one is None or not one.pattern or one.pattern.text is None for one in (own, view)):
         given = rows.origin.sample if own is None else own.sample
         if min(len(given), len(view.sample)) > 1 and given != view.sample:
             raise ValueError(
                 f"samples of X have the shape {given}, but {name} was fitted on samples of shape {view.sample}. Pass "
                 "such samples."
             )
-    if view is not None and own is not None:
+    if own is not None:
         first, second = (np.arange(one.width) if one.columns is None else one.columns for one in (own, view))
         named = known is not None and rows.origin.names is not None  # which are compared: they may stand elsewhere
         chosen = own.columns is not None and math.prod(own.sample) == math.prod(view.sample) and not named
@@ -450,15 +452,14 @@ def viewed_as(view: View | None, rows: Rows, known: Names, name: str) -> Rows:
                 "these, or without: the model chooses them."
             )
         return _decoded(view, rows, name)
-    if view is not None:
-        again = _view_again(view, rows, known, name)
-        if again is None and view.missing:
-            again = View.of(RowPattern(missing=view.missing.at(view.columns)), (rows.viewed_columns,))
-            known = rows.origin.names  # of rows whose columns are compared with those of the fit
-        if again is not None:
-            names = None if rows.origin.names is None else known
-            return rows.shown(viewed(rows.X, again, names), names=names, sample=(again.width,))
-    return rows
+    again = _view_again(view, rows, known, name)
+    if again is None and view.missing:
+        again = View.of(RowPattern(missing=view.missing.at(view.columns)), (rows.viewed_columns,))
+        known = rows.origin.names  # of rows whose columns are compared with those of the fit
+    if again is None:
+        return rows
+    names = None if rows.origin.names is None else known
+    return rows.shown(viewed(rows.X, again, names), names=names, sample=(again.width,))
 
 
 def _decoded(view: View, rows: Rows, name: str) -> Rows:

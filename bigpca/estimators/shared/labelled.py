@@ -207,7 +207,7 @@ def open_side(
             compare_names(grid.coords[FEATURE].values, own.names)
         if grid is not None and own.labels is None and own.view is None and rows.viewed_columns == grid.width:
             return _cut(rows, grid)
-        return viewed_as(view, rows, None, estimator)
+        return rows if view is None else viewed_as(view, rows, None, estimator)
 
 
 def open_on_grid(X: Unchecked, grid: Grid | None, owner: str, opened: Callable[[Unchecked], Rows]) -> Rows:
