@@ -198,7 +198,6 @@ class WriteGroup(Group[Values]):
 
     writer: ChunkWriter
     ahead: int
-    logs: bool
 
     @contextmanager
     def begin(self, inputs: Inputs, check: object) -> Iterator[Folding]:
@@ -236,8 +235,6 @@ class WriteGroup(Group[Values]):
             if out is not None:
                 write()
             records = [one.result() for one in begun]
-            if self.logs:
-                self.writer.log(records)
             return PassState({}, done, 0, {self.index: json.dumps([astuple(record) for record in records])})
 
         try:
@@ -344,7 +341,6 @@ def project_to(
             output.set_rows(written)
         if keys is None and rows.order.batches is not None:  # which came with the rows
             keys = rows.order.batches.stream.keys
-        output.review()
         seconds = time.perf_counter() - began
         record = Provenance.now(
             rows.origin.paths,
@@ -356,10 +352,8 @@ def project_to(
             made=made,
         )
 
-        def reopened() -> da.Array:
-            return open_array(out if output.place is None else output.place.openable())
-
-        return output.finish(Annotations(keys, record.to_json()), reopened)
+        output.finish(Annotations(keys, record.to_json()))
+    return open_array(out if output.place is None else output.place.openable())
 
 
 def keys_of(rows: Rows, given: object = None) -> Array | None:
@@ -488,13 +482,10 @@ def _write_pending(rows: Rows, output: Output, plan: Plan, run: Run, *, there: b
 
     def cut(group: int) -> tuple[GroupTask, Inputs]:
         reader, futures = rows.reader(*ranges[group], there=there)
-        logs = output.joins and group + 1 < len(parts)  # after the last one the output is published
         size, chunks = layout.slab_rows, map(of, parts[group])
         reads = tuple((i, min(i + size, stop)) for start, stop in chunks for i in range(start, stop, size))
-        task = WriteGroup(
-            index=group, reader=reader, reads=reads, slab_rows=size, writer=output.writer, ahead=ahead, logs=logs
-        )
-        return task, futures
+        writer = output.writer
+        return WriteGroup(index=group, reader=reader, reads=reads, slab_rows=size, writer=writer, ahead=ahead), futures
 
     cost = replace(plan.costs[0], reads=layout.n_rows / max(1, rows.n_rows), layout=layout)
     places = {output.writer.store: "writes"} if output.place is None else {}

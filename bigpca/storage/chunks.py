@@ -108,9 +108,6 @@ class ChunkWriter(ABC):
         # A new Zstd per call: the codec has no state worth sharing between threads.
         return self._begin(index, bytes(Zstd(level=self.level, checksum=True).encode(block)), first)
 
-    def log(self, records: Sequence[ChunkRecord]) -> None:  # noqa: B027  # a chunk on a disk was logged
-        """Add chunks that this process has written to the journal, where each was not logged as it was written."""
-
     def chunks(self) -> Iterator[tuple[int, Array]]:
         """Iterate over (first row, rows) of all chunks in order; one is in memory at a time."""
         for index, data in enumerate(self._stored()):

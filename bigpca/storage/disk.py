@@ -194,10 +194,9 @@ class DiskOutput(Output):
             with temporary_sibling(self.path) as sibling:
                 files.publish(store, self.path, replace=self._replace, sibling=sibling)
 
-    def _close(self) -> Callable[[], object]:
+    def _close(self) -> None:
         remove_journals(self.path)
         self._lock.release()
-        return lambda: None
 
     def abort(self) -> None:
         """Release the lock and keep finished chunks for the next run; remove the output if there are none."""

@@ -151,12 +151,7 @@ def _got_group(path: str | os.PathLike[str], kind: str | Collection[str] | None,
         try:
             return _read_group(folder, kind, newest)
         except ModelFormatError as error:
-            if where == str(folder):
-                raise
-            late = "If it was saved just now, the store may not list all of it yet: then load it again."
-            said = str(error).replace(str(folder), where)
-            absent = isinstance(error.__cause__, FileNotFoundError)  # of what the store listed
-            raise ModelFormatError(f"{said} {late}" if absent else said) from error
+            raise ModelFormatError(str(error).replace(str(folder), where)) from error
 
 
 def _read_group(target: Path, kind: str | Collection[str] | None, newest: tuple[int, int]) -> GotGroup:

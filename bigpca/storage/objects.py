@@ -5,8 +5,8 @@ one. Then the old root goes, and what it named.
 
 A Zarr array exists if its ``zarr.json`` does, so the one request that creates this object publishes all of them. What
 an unfinished output needs is below ``.bigpca/`` in it, and deleted after publishing: the claim, which says whose output
-it is; a journal of the chunks; and their keys. Chunks are created only if absent and carry the mark of their run, so no
-run overwrites what another has put.
+it is; and the keys of rows. Chunks are created only if absent, and carry the mark of their run and their CRC-32: no run
+overwrites what another has put, and one that is resumed need not get them.
 """
 
 from __future__ import annotations
@@ -16,19 +16,18 @@ import logging
 import os
 import re
 import socket
-import time
 import uuid
 import zlib
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, astuple, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -65,13 +64,11 @@ from bigpca.storage.outputs import LEVEL, Output, OutputLayout, Reserved, partia
 from bigpca.storage.places import LARGEST_PUT, Entry, ObjectStore
 from bigpca.storage.requests import in_order, requests, together
 
-Listing: TypeAlias = "Future[dict[str, Entry]]"
 log = logging.getLogger("bigpca")
 CLAIM = f"{CONTROL}/claim"
 ROWS = f"{CONTROL}/rows"
-JOURNAL = f"{CONTROL}/chunks-"
 KEYS = f"{CONTROL}/keys-"  # of a chunk's rows
-JOURNAL_CHUNKS = 64  # per object of the journal, of an output whose chunks are all written by this process
+MARKED = re.compile(r"(.*):([0-9a-f]{8})")  # of a chunk: the mark of its run, and its CRC-32
 
 
 @dataclass(frozen=True)
@@ -201,18 +198,12 @@ class ObjectChunks(ChunkWriter):
         def put() -> ChunkRecord:
             if first is not None:
                 first()
-            stored, etag, _ = created(self.place, self.chunk_key(index), data, self.mark)
+            stored, etag, _ = created(self.place, self.chunk_key(index), data, f"{self.mark}:{zlib.crc32(data):08x}")
             if stored is not data:  # by an equal run on another processor, which may round in another way
                 self.decoded(index, stored)
             return ChunkRecord(index, zlib.crc32(stored), len(stored), etag=etag)
 
         return requests().begin(len(data), put)
-
-    def log(self, records: Sequence[ChunkRecord]) -> None:
-        """Put an object of the journal."""
-        if records:
-            fields = [astuple(record) for record in records]
-            self.place.put(f"{JOURNAL}{records[0].index:08d}-{self.mark}", json.dumps(fields).encode())
 
 
 def occupied(place: ObjectStore, key: str, mark: str, own: str) -> OutputLockedError:
@@ -234,7 +225,7 @@ def created(place: ObjectStore, key: str, data: bytes, mark: str) -> Content:
     try:
         return Content(data, place.put(key, data, if_absent=True, mark=mark), mark)
     except OccupiedError as error:
-        if error.found.mark != mark:
+        if error.found.mark.partition(":")[0] != mark.partition(":")[0]:
             raise occupied(place, key, error.found.mark, mark) from None
         return error.found
 
@@ -252,44 +243,28 @@ class ObjectOutput(Output):
         writer: ObjectChunks,
         layout: OutputLayout,
         claim: Claim,
-        etag: str,
         form: Form,
         *,
         joins: bool,
         published: bool,
     ) -> None:
         super().__init__(place.describe(), writer, joins=joins)
-        self.place, self._layout, self._claim, self._etag, self._form = place, layout, claim, etag, form
+        self.place, self._layout, self._claim, self._form = place, layout, claim, form
         self._open, self.published = True, published
         self._records: dict[int, ChunkRecord] = {}
-        self._noted: list[ChunkRecord] = []
-        self._left: list[str] | None = None  # objects to delete once it is visible; None before they were listed
-        self._listing: Listing | None = None  # of all that is here, once all chunks are
 
     def resume(self, listed: dict[str, Entry]) -> None:
-        """Take over the chunks that earlier runs put: by the journal, and else by getting and checking them."""
-        known: dict[int, ChunkRecord] = {}
-        journal = [entry for key, entry in sorted(listed.items()) if key.startswith(JOURNAL)]
-        names = [(entry.size, entry.key.removeprefix(f"{CONTROL}/")) for entry in journal]
-        for found in together((size, partial(self.kept, name)) for size, name in names):
-            with suppress(ValueError, TypeError, RecursionError):  # damaged: its chunks are got and checked
-                known |= {r.index: r for r in (ChunkRecord(*one) for one in json.loads(found or "[]"))}
+        """Take over the chunks that earlier runs put."""
         if ROWS in listed:  # killed at its end, where its last chunk may be a short one
             where, remedy = self.place.describe(ROWS), "Run this again with overwrite=True."
             n = rows_at_end(self.place.get(ROWS).data, where, remedy)
             last = self.writer.chunk_key(n // self.writer.chunk_rows)
             self.place.delete([last, ROWS] if n % self.writer.chunk_rows else [ROWS])
             listed.pop(last if n % self.writer.chunk_rows else ROWS, None)
-
-        def look(index: int, entry: Entry) -> ChunkRecord | None:
-            with suppress(FileNotFoundError):  # an equal run has published a table meanwhile, and deleted its chunks
-                return self._checked(index, known.get(index), entry)
-            return None
-
-        looks: list[tuple[int, Callable[[], ChunkRecord | None]]] = []
+        looks = []
         for index in range(self.n_chunks):
             if (entry := listed.get(self.writer.chunk_key(index))) is not None:
-                looks.append((entry.size, partial(look, index, entry)))
+                looks.append((1, partial(self._checked, index, None, entry)))
             elif not self.joins:  # rows in order, continued where the first chunk is missing: what was in flight goes
                 before = {key for i in range(index) for key in (self.writer.chunk_key(i), f"{KEYS}{i}.json")}
                 own, _ = sort_keys(key for key in listed if key.startswith((f"c{self.writer.separator}", KEYS)))
@@ -297,29 +272,24 @@ class ObjectOutput(Output):
                 break
         self._records = {record.index: record for record in together(looks) if record is not None}
 
-    def _checked(self, index: int, record: ChunkRecord | None, entry: Entry) -> ChunkRecord:
-        """Return the record of a stored chunk: that of the journal if the object is still the same, else a new one."""
+    def _checked(self, index: int, record: ChunkRecord | None, entry: Entry) -> ChunkRecord | None:
+        """Return the record of a stored chunk: the known one if the object is still the same, else that of its mark.
+
+        None for one that is gone: an equal run has published a table meanwhile, and deleted its chunks.
+        """
         if record is not None and (record.etag, record.size) == (entry.etag, entry.size):
             return record
-        data, etag, mark = self.place.get(entry.key)
-        ours = mark in self._claim.marks if record is None else zlib.crc32(data) == record.crc32
-        if not ours:
+        try:
+            found = MARKED.fullmatch(mark := self.place.mark(entry.key))
+        except FileNotFoundError:
+            return None
+        if found is None or found[1] not in self._claim.marks:
             raise occupied(self.place, entry.key, mark, self.writer.mark)
-        self.writer.decoded(index, data)
-        return ChunkRecord(index, zlib.crc32(data), len(data), etag=etag)
+        return ChunkRecord(index, int(found[2], 16), entry.size, etag=entry.etag)
 
     def note(self, record: ChunkRecord) -> None:
-        """Record a chunk, and put the journal's next object if this process writes all chunks."""
+        """Record a chunk."""
         self._records[record.index] = record
-        if self.joins:  # its tasks have put it
-            return
-        self._noted.append(record)
-        if len(self._noted) >= JOURNAL_CHUNKS:
-            self._put_journal()
-
-    def _put_journal(self) -> None:
-        self.writer.log(self._noted)
-        self._noted = []
 
     def keep(self, name: str, data: bytes) -> None:
         """Put the record, in place of one of this run only."""
@@ -351,19 +321,17 @@ class ObjectOutput(Output):
 
     def _publish_listed(self, finished: dict[int, ChunkRecord], annotations: Annotations) -> None:
         """List all chunks once more, and put what makes them visible: if each is the object that this run recorded."""
-        listed, self._listing = (self._listing or self._listed()).result(), None
-        if CLAIM not in listed or listed[CLAIM].etag != self._etag:  # else members of another run would get mixed in
-            self._check_claim()
+        listed = {entry.key: entry for entry in self.place.list()}
+        self._check_claim()  # else members of another run would get mixed in
         for index in range(self.n_chunks):
-            key = self.writer.chunk_key(index)
-            entry = listed.get(key) or self.place.entry(key)  # it may not be listed yet
-            if entry is None:
+            entry = listed.get(self.writer.chunk_key(index))
+            record = None if entry is None else self._checked(index, finished[index], entry)
+            if record is None:
                 raise OutputLockedError(
                     f"chunk {index} of {self.path} was deleted since it was put, by another run or by hand. Run this "
                     "again: it writes what is missing."
                 )
-            finished[index] = self._checked(index, finished[index], entry)
-        self._left = [CLAIM, *_needless(self._form.kind, listed)]
+            finished[index] = record
         if isinstance(self._form, TableForm):
             with temporary_folder() as folder:
                 file = Path(folder, "table")
@@ -378,9 +346,7 @@ class ObjectOutput(Output):
         document = partial_document(self._layout)
         document["attributes"]["bigpca"]["identity"] = self._layout.identity
         document["chunk_key_encoding"]["configuration"]["separator"] = self.writer.separator
-        claim = requests().begin(0, self._check_claim)
         if self._claim.replaces:
-            claim.result()  # before anything goes
             root = listed.get(ROOT, Entry(ROOT, 0, None, ""))
             if root.size and root.etag != self._claim.replaces and self.place.mark(ROOT) != self.writer.mark:
                 raise _appeared(self.place.describe(ROOT))
@@ -392,7 +358,7 @@ class ObjectOutput(Output):
         own, _ = sort_keys(listed, self._claim.members)
         self.place.delete([key for key in own if key not in kept and not key.startswith(f"{CONTROL}/")])
         # Checked last: who takes the output over changes it before anything else.
-        if self._check_claim() if self._claim.replaces else claim.result():
+        if self._check_claim():
             self._publish_listed(finished, annotations)  # and has left again, perhaps without these chunks: list again
             return
         try:
@@ -413,14 +379,6 @@ class ObjectOutput(Output):
         log.warning("Replacing %s. Readers that have it open get fill values from now on, without an error.", self.path)
         with suppress(FileNotFoundError, OccupiedError):
             self.place.put(ROOT, b"", if_etag=self._claim.replaces)
-
-    def review(self) -> None:
-        """List all that is here."""
-        if not self.published:
-            self._listing = self._listed()
-
-    def _listed(self) -> Listing:
-        return requests().begin(0, lambda: {entry.key: entry for entry in self.place.list()})
 
     def _is_table_of_ours(self) -> bool:
         if isinstance(self._form, TableForm):
@@ -443,18 +401,10 @@ class ObjectOutput(Output):
             )
         return absent
 
-    def _close(self) -> Callable[[], object]:
-        if self._left is None:  # it was visible before this run
-            below = "" if self._form.kind == "table" else CONTROL
-            self._left = _needless(self._form.kind, (entry.key for entry in self.place.list(below)))
-        self._noted = []
-        deleted = requests().begin(0, partial(self.place.delete, self._left))
-
-        def end() -> None:
-            deleted.result()
-            self._open = False
-
-        return end
+    def _close(self) -> None:
+        below = "" if self._form.kind == "table" else CONTROL
+        self.place.delete(_needless(self._form.kind, (entry.key for entry in self.place.list(below))))
+        self._open = False
 
     def abort(self) -> None:
         """Keep finished chunks for the next run; remove the claim of this run if there are none."""
@@ -467,8 +417,6 @@ class ObjectOutput(Output):
                 data = self.kept("claim")
                 if data is None or Claim.parse(data, CLAIM).writer == self._claim.writer:
                     self.place.delete(own)
-            else:
-                self._put_journal()
 
 
 def _needless(kind: Kind, keys: Iterable[str]) -> list[str]:
@@ -529,7 +477,7 @@ def put_group(
     mark = identity[:24]
     ours = Claim(identity, [], uuid.uuid4().hex[:12], (mark,), "model", (*members, PROVENANCE))
     staged = partial(put_members, place.at(f"{NEXT}{mark}"), fill, mark)
-    published = _claimed(place, ours, overwrite=overwrite, resume=False, joins=True, staged=staged)[2]
+    published = _claimed(place, ours, overwrite=overwrite, resume=False, joins=True, staged=staged)[1]
     if not published:
         put_members(place, fill, mark)
     place.delete([entry.key for entry in place.list(CONTROL)])
@@ -547,7 +495,7 @@ def got_group(out: Any) -> Iterator[tuple[Path, str]]:
         If something else does.
     """
     place = ObjectStore(out)
-    listed, where = place.survey(ROOT), place.describe()
+    listed, where = place.survey(), place.describe()
     if ROOT not in listed:
         for start in waiting(listed)[:1]:
             place = place.at(start)
@@ -559,8 +507,7 @@ def got_group(out: Any) -> Iterator[tuple[Path, str]]:
 
         def get(key: str, target: Path) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            with suppress(FileNotFoundError):  # deleted, and still listed
-                target.write_bytes(place.get(key).data)
+            target.write_bytes(place.get(key).data)
 
         wanted = []
         for key, entry in listed.items():
@@ -568,8 +515,6 @@ def got_group(out: Any) -> Iterator[tuple[Path, str]]:
             if not key.startswith(f"{CONTROL}/") and target.resolve().is_relative_to(Path(folder).resolve()):
                 wanted.append((entry.size, partial(get, key, target)))
         together(wanted)
-        if not Path(folder, ROOT).exists():
-            raise FileNotFoundError(f"{where} does not exist. Check the URL.")
         yield Path(folder), where
 
 
@@ -631,7 +576,7 @@ def begin(
     kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
     run = uuid.uuid4().hex[:12]
     ours = Claim(full, kept, run, (full[:24] if joins else run,), form.kind)
-    claim, etag, published, listed = _claimed(place, ours, overwrite=overwrite, resume=resume, joins=joins)
+    claim, published, listed = _claimed(place, ours, overwrite=overwrite, resume=resume, joins=joins)
     writer = ObjectChunks(
         place.describe(),
         "",
@@ -643,7 +588,7 @@ def begin(
         ours.marks[0],
         claim.separator,
     )
-    output = ObjectOutput(place, writer, layout, claim, etag, form, joins=joins, published=published)
+    output = ObjectOutput(place, writer, layout, claim, form, joins=joins, published=published)
     if not published:
         try:
             output.resume(listed)
@@ -651,7 +596,7 @@ def begin(
             if not (joins and overwrite):
                 raise
             # What an equal run has claimed holds chunks of another one: they are no more than an output to replace.
-            output._claim, output._etag, _, _ = _claimed(place, ours, overwrite=True, resume=False, joins=False)
+            output._claim, _, _ = _claimed(place, ours, overwrite=True, resume=False, joins=False)
             output.writer = replace(writer, separator=output._claim.separator)
     return output
 
@@ -664,14 +609,11 @@ def _claimed(
     resume: bool,
     joins: bool,
     staged: Callable[[], object] | None = None,
-) -> tuple[Claim, str, bool, dict[str, Entry]]:
-    """Return the claim under which this run writes, its ETag, whether its output is published, and what is there."""
-    deadline, root, ended = time.monotonic() + 60, ROOTS[ours.kind], False
+) -> tuple[Claim, bool, dict[str, Entry]]:
+    """Return the claim under which this run writes, whether its output is published, and what is there."""
+    root = ROOTS[ours.kind]
     while True:
         listed = place.survey(root)
-        if ended:
-            listed.pop(CLAIM, None)  # the listing lags
-            ended = False
         if CLAIM not in listed:
             if listed and not overwrite:
                 raise there(place.describe(), describe_objects(place, listed))
@@ -681,8 +623,7 @@ def _claimed(
         else:
             try:
                 found = place.get(CLAIM)
-            except FileNotFoundError:
-                ended = True  # meanwhile: look again
+            except FileNotFoundError:  # meanwhile: look again
                 continue
             held, condition = Claim.parse(found.data, place.describe(CLAIM)), found.etag
             same = (held.identity, held.layout, held.kind) == (ours.identity, ours.layout, ours.kind)
@@ -691,20 +632,21 @@ def _claimed(
                 raise there(place.describe(), describe_objects(place, listed))
             if same and joins and not held.clearing:
                 if root not in listed or stands:
-                    return held, condition, False, listed
+                    return held, False, listed
                 if place.mark(root) in held.marks:
-                    return held, condition, True, listed
+                    return held, True, listed
                 if not overwrite:
                     raise there(place.describe(), f"a {root or 'file'} of another program in an unfinished output")
                 replaced(place, listed, ours.kind, held)  # checks
                 place.delete([root])
-                return held, condition, False, listed
+                return held, False, listed
             if same and not joins and resume and not held.clearing:
                 if root in listed and not stands:
                     raise there(place.describe(), "a zarr.json of another program in an unfinished output")
                 claim = replace(held, writer=ours.writer, marks=(*ours.marks, *held.marks))
                 with suppress(OccupiedError):
-                    return claim, place.put(CLAIM, claim.encoded(), if_etag=condition), False, listed
+                    place.put(CLAIM, claim.encoded(), if_etag=condition)
+                    return claim, False, listed
                 continue
             if not overwrite:
                 more = "Continue it with resume=True if that run has ended." if same and not joins else ""
@@ -714,13 +656,8 @@ def _claimed(
             claim = replace(ours, clearing=True).naming(replaced(place, listed, ours.kind, held)).over(place, listed)
         try:
             etag = place.put(CLAIM, claim.encoded(), if_absent=condition is None, if_etag=condition)
-        except (OccupiedError, FileNotFoundError):
-            if time.monotonic() > deadline:
-                raise OutputLockedError(
-                    f"{place.describe(CLAIM)} exists, and the store does not list it: its listing lags, or other runs "
-                    "begin and end. Stop them, or wait until it is listed, and run this again; or delete that object."
-                ) from None
-            continue  # another run was faster: look again
+        except (OccupiedError, FileNotFoundError):  # another run was faster: look again
+            continue
         if claim.clearing:
             listed = place.survey(root)  # the run whose claim this was may have published meanwhile
             if claim.kind != "model" and (listed[root].etag if root in listed else "") != claim.replaces:
@@ -731,8 +668,8 @@ def _claimed(
                 listed = {key: entry for key, entry in listed.items() if not key.startswith(f"{NEXT}{claim.marks[0]}/")}
             clear(place, listed, claim)
             claim = replace(claim, clearing=False)
-            etag = place.put(CLAIM, claim.encoded(), if_etag=etag)
-        return claim, etag, False, {}
+            place.put(CLAIM, claim.encoded(), if_etag=etag)
+        return claim, False, {}
 
 
 def replaced(place: ObjectStore, listed: Collection[str], kind: Kind, held: Claim | None) -> tuple[str, ...]:
@@ -773,10 +710,10 @@ def _check_begins(place: ObjectStore) -> None:
     import obstore
 
     with suppress(FileNotFoundError):
-        size = place._request("look up", "", lambda: obstore.head(place.store, place.key("")))["size"]
+        size = place.request("look up", "", lambda: obstore.head(place.store, place.key("")))["size"]
         if size:
             head = partial(obstore.get_range, place.store, place.key(""), start=0, end=min(64, size))
-            check_begins(place.describe(), bytes(place._request("get", "", head)))
+            check_begins(place.describe(), bytes(place.request("get", "", head)))
 
 
 def _reject_object(place: ObjectStore, overwrite: bool, key: str = "", instead: str = "") -> None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
@@ -136,7 +135,7 @@ class Output(ABC):
         finished = self._finished()
         return [index for index in range(self.n_chunks) if index not in finished]
 
-    def finish(self, annotations: Annotations = NOTHING, then: Callable[[], Any] = lambda: None) -> Any:
+    def finish(self, annotations: Annotations = NOTHING) -> None:
         """Make the output visible: check that it is complete, give it its form, make it durable, publish it.
 
         A Zarr array's attributes get ``bigpca_manifest`` (CRC-32 of every stored chunk) and ``bigpca`` (kind, format,
@@ -146,8 +145,6 @@ class Output(ABC):
         ----------
         annotations : Annotations
             Row keys, provenance, and what its numbers are.
-        then : callable
-            Called once the output is visible, while what it no longer needs is removed; its result is returned.
 
         Raises
         ------
@@ -166,10 +163,7 @@ class Output(ABC):
                     "Write them, or abort and rerun: finished chunks are kept."
                 )
             self._publish(finished, annotations)
-        ended = self._close()
-        found = then()
-        ended()
-        return found
+        self._close()
 
     @abstractmethod
     def abort(self) -> None:
@@ -187,10 +181,7 @@ class Output(ABC):
         """Return a record that :meth:`keep` stored, or None."""
 
     def note(self, record: ChunkRecord) -> None:  # noqa: B027  # an output on a disk has nothing to do
-        """Take note of a chunk that a task or this process has written, and logged where that is a file."""
-
-    def review(self) -> None:  # noqa: B027  # as above
-        """Begin to look at all chunks once more for :meth:`finish`, where that takes long: no more are written."""
+        """Take note of a chunk that a task or this process has written."""
 
     @abstractmethod
     def _finished(self) -> dict[int, ChunkRecord]:
@@ -205,8 +196,8 @@ class Output(ABC):
         """Make the chunks visible at the path, all at once."""
 
     @abstractmethod
-    def _close(self) -> Callable[[], object]:
-        """Begin to remove what is of no use once the output is visible, and let other runs write; return the end."""
+    def _close(self) -> None:
+        """Remove what is of no use once the output is visible, and let other runs write."""
 
     @abstractmethod
     def _is_open(self) -> bool:

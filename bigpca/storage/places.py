@@ -50,9 +50,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Conditions = Literal["enforced", "rejected", "ignored"]
-# Seconds of tries and pauses, beside the longest try, after which a request is not repeated.
-RETRY_SECONDS = 36.0  # of a store that has answered before; with the longest try, less than a minute
-FIRST_RETRY_SECONDS = 20.0  # of one that has not: its name may be wrong
+RETRY_SECONDS = 36.0  # of tries and pauses, beside the longest try, after which a request is not repeated
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 10.0
 TRANSFER_SECONDS = 600.0  # of one request whose bytes arrive or leave, such as a chunk of 1 GiB at 2 MB/s
 SILENT_SECONDS = 18.0  # without a byte, after which a connection is dead
@@ -68,7 +66,6 @@ CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout",
 NO_SECRET = ("access_key_id", "client_id", "credential_provider_type")
 _STATUS = re.compile(r"status code: (\d{3})")
 _CONDITIONS: dict[object, Future[Conditions]] = {}
-_ANSWERED: set[object] = set()
 _STORES: dict[tuple[str, str, int, float], Store] = {}
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR")  # variables that stores read when they are opened
 _LOCK = threading.Lock()
@@ -261,7 +258,7 @@ class ObjectStore:
 
         store = zarr.storage.ObjectStore(self.store, read_only=True)
         try:
-            return self._request("read", "", lambda: zarr.open(store, path=self.prefix, mode="r"))
+            return self.request("read", "", lambda: zarr.open(store, path=self.prefix, mode="r"))
         except (FileNotFoundError, json.JSONDecodeError):  # which an object without bytes is
             raise FileNotFoundError(
                 f"{self.describe()} is neither a Zarr array nor a group. Pass the URL of a table instead of a store."
@@ -292,7 +289,7 @@ class ObjectStore:
                 raise
 
         # Each batch is a request, and can be repeated alone: behind the last key that came.
-        while batch := self._request("list", below, following):
+        while batch := self.request("list", below, following):
             last = batch[-1]["path"]
             for facts in batch:
                 size, change = change_of(facts)
@@ -303,19 +300,18 @@ class ObjectStore:
     def survey(self, root: str | None = None) -> dict[str, Entry]:
         """Return all objects by key, except those without bytes: marks of folders, and what killed processes leave.
 
-        The ``root`` that a listing lacks is looked up: an object at the place itself is in no listing below it, and one
-        that was just put may not be listed yet.
+        With the ``root`` "", also the object at the place itself, which is in no listing below it.
         """
         found = {entry.key: entry for entry in self.list() if entry.size}
-        late = root is not None and root not in found and (found or not root) and self.entry(root)
-        return found | ({late.key: late} if late else {})
+        itself = self.entry("") if root == "" else None
+        return found | ({"": itself} if itself is not None else {})
 
     def entry(self, key: str) -> Entry | None:
         """Return what a listing shows of an object that has bytes; None without one; one request."""
         import obstore
 
         try:
-            facts = self._request("look up", key, lambda: obstore.head(self.store, self.key(key)))
+            facts = self.request("look up", key, lambda: obstore.head(self.store, self.key(key)))
         except FileNotFoundError:
             return None
         size, change = change_of(facts)
@@ -342,7 +338,7 @@ class ObjectStore:
             mark = dict(found.attributes).get(MARK, "")
             return Content(data, facts["e_tag"] or change_of(facts)[1] or "", str(mark))
 
-        return self._request("get", key, got)
+        return self.request("get", key, got)
 
     def put(self, key: str, data: bytes, *, if_absent: bool = False, if_etag: str | None = None, mark: str = "") -> str:
         """Put an object whole, and return its ETag.
@@ -380,7 +376,7 @@ class ObjectStore:
         deadline = time.monotonic() + RETRY_SECONDS
         while True:
             try:
-                return self._request("put", key, put)
+                return self.request("put", key, put)
             except _UnmetError:
                 try:
                     found = self.get(key)
@@ -424,7 +420,7 @@ class ObjectStore:
         """Return the mark of the run that put an object; raises like :meth:`get`."""
         import obstore
 
-        part = self._request("get", key, lambda: obstore.get(self.store, self.key(key), options={"range": (0, 1)}))
+        part = self.request("get", key, lambda: obstore.get(self.store, self.key(key), options={"range": (0, 1)}))
         return str(dict(part.attributes).get(MARK, ""))
 
     def upload(self, key: str, file: Path, *, if_etag: str | None = None, mark: str = "") -> None:
@@ -444,7 +440,7 @@ class ObjectStore:
             raise OccupiedError(f"{self.describe(key)} exists", Content(b"", "", self.mark(key)))
         options: Any = {"attributes": {MARK: mark} if mark else None, "chunk_size": PART_BYTES, "use_multipart": True}
         store = self.sending(PARTS * PART_BYTES)
-        self._request("put", key, lambda: obstore.put(store, self.key(key), file, max_concurrency=PARTS, **options))
+        self.request("put", key, lambda: obstore.put(store, self.key(key), file, max_concurrency=PARTS, **options))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, as far as they exist; one request per 1,000 where the store can."""
@@ -455,7 +451,7 @@ class ObjectStore:
             some = asked[first : first + LISTED]
             names = [self.key(key) for key in some]
             try:
-                self._request("delete", some[0], lambda names=names: obstore.delete(self.store, names))  # type: ignore[misc]
+                self.request("delete", some[0], lambda names=names: obstore.delete(self.store, names))  # type: ignore[misc]
             except FileNotFoundError:  # stores in memory say so, and stop there
                 for key in some if len(some) > 1 else ():
                     self.delete([key])
@@ -499,7 +495,7 @@ class ObjectStore:
             obstore.put(self.store, self.key(key), b"", mode="create", use_multipart=False)
 
         try:
-            self._request("put", key, create)
+            self.request("put", key, create)
         except _UnsupportedError:
             return "rejected"
         except _UnmetError:  # the answer to the first try was lost
@@ -507,7 +503,7 @@ class ObjectStore:
             return "enforced"
         try:
             for _ in range(2):  # a run that published here may have deleted the first one
-                self._request("put", key, create)
+                self.request("put", key, create)
         except _UnmetError:
             return "enforced"
         finally:
@@ -529,15 +525,6 @@ class ObjectStore:
         """An obstore store with the keys of the place, for libraries that read metadata."""
         check_not_forked()
         return self._held if self._held is not None else _opened(self.url, self.options, SILENT_SECONDS)
-
-    @property
-    def retry_seconds(self) -> float:
-        """Seconds during which a request is repeated: few for a store that has never answered."""
-        return RETRY_SECONDS if (self.root, id(self._held or None)) in _ANSWERED else FIRST_RETRY_SECONDS
-
-    def answered(self) -> None:
-        """Note that the store has answered."""
-        _ANSWERED.add((self.root, id(self._held or None)))
 
     def busy(self, error: Exception, key: str, verb: str = "read") -> str:
         """Return why a request may be repeated; raise any other error with its remedy, without secrets.
@@ -564,7 +551,6 @@ class ObjectStore:
                 f"be listed ({brief(_reason(error), 300)}). Nothing was changed. Rename that object."
             ) from error
         if isinstance(error, FileNotFoundError):
-            self.answered()
             if "NoSuchBucket" not in str(error) and verb not in ("put", "list"):
                 raise FileNotFoundError(f"{at} does not exist.") from error
             raise NoBucketError(
@@ -579,54 +565,30 @@ class ObjectStore:
             raise error
         raise AssertionError("unreachable")
 
-    def _request(self, verb: str, key: str, call: Callable[[], T]) -> T:
-        """Make one request, repeated while the store is busy or out of reach."""
-        tries = Tries(self)
+    def request(self, verb: str, key: str, call: Callable[[], T]) -> T:
+        """Make one request, repeated while the store is busy or out of reach.
+
+        The tries end once all but the longest, and the pauses, have taken ``RETRY_SECONDS``: a long transfer that
+        breaks is so repeated once, and a store that is silent is left after less than a minute.
+        """
+        began = last = time.monotonic()
+        pause, longest = FIRST_PAUSE, 0.0
         while True:
             try:
-                found = call()
-                self.answered()
-                return found
+                return call()
             except Exception as error:
-                why = self.busy(error, key, verb)
-                pause = tries.failed()
-                if tries.left <= 0:
-                    if is_denied(error):
+                why, now = self.busy(error, key, verb), time.monotonic()
+                longest = max(longest, now - last)
+                if now - began - longest >= RETRY_SECONDS:
+                    if is_denied(error):  # where credentials are asked for, nobody answers
                         raise denied(self.describe(key), verb, why) from error
                     raise (OutputWriteError if verb in WRITING else UnansweredError)(
-                        f"{self.describe(key)}: the store could not {verb} it for {tries.seconds:.0f} s "
+                        f"{self.describe(key)}: the store could not {verb} it for {now - began:.0f} s "
                         f"({why}). Check the address and the network, and run it again"
                         f"{': it resumes' if verb in WRITING else ''}."
                     ) from error
-            time.sleep(pause)
-
-
-class Tries:
-    """The tries of one request, until all but the longest, and the pauses, have taken the seconds that a place has.
-
-    A long transfer that breaks is so repeated once, and a store that is silent is left after less than a minute.
-    """
-
-    def __init__(self, place: ObjectStore) -> None:
-        self.place, self._pause, self._longest = place, FIRST_PAUSE, 0.0
-        self._began = self._last = time.monotonic()
-
-    @property
-    def seconds(self) -> float:
-        """Since the first try began."""
-        return time.monotonic() - self._began
-
-    @property
-    def left(self) -> float:
-        """Seconds for which the request is repeated."""
-        return self.place.retry_seconds - (self.seconds - self._longest)
-
-    def failed(self) -> float:
-        """Note the end of a try; return the pause before the next one, by chance, as many workers may ask at once."""
-        now, pause = time.monotonic(), self._pause * (0.5 + random.random() / 2)
-        self._longest = max(self._longest, now - self._last)
-        self._last, self._pause = now + pause, min(2 * self._pause, LONGEST_PAUSE)
-        return pause
+            time.sleep(pause * (0.5 + random.random() / 2))  # by chance, as many workers may ask at once
+            last, pause = time.monotonic(), min(2 * pause, LONGEST_PAUSE)
 
 
 def _check_names(url: str, path: str) -> None:

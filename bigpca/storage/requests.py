@@ -1,30 +1,29 @@
-"""Many objects at a time: one event loop per process, whose requests in flight all threads share.
+"""Many objects at a time: what the threads of a process have in flight, which they share.
 
 A network answers a request after tens of milliseconds, however small it is, so that speed comes from requests that
-wait at the same time: at most 64 of them, for at most 64 MiB. ``requests()`` has the loop of this process, ``each``
+wait at the same time: at most 64 of them, for at most 64 MiB. ``requests()`` has those of this process, ``each``
 yields bytes as they arrive, and ``ObjectFile`` is a file made of the parts of an object that have been got.
 """
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 import threading
-import time
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from fnmatch import fnmatchcase
+from functools import partial
 from glob import has_magic
-from queue import Empty, SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from bigpca.arrays import Array
-from bigpca.errors import CorruptedChunkError, UnansweredError, brief
+from bigpca.errors import CorruptedChunkError
 from bigpca.storage import places
 from bigpca.storage.files import change_of, note_got
 
@@ -39,7 +38,6 @@ RANGE_BYTES = 16 * 2**20  # that are got by one request, where ranges are joined
 PART_BYTES = 4 * 2**20  # of long ranges, which are got in parts at the same time
 OTHER_ETAGS = ("GCSStore", "AzureStore")  # whose listings may have others than their answers
 TAIL_BYTES = 2**16  # got at least where a file is read in small pieces
-MARGIN = 30.0  # seconds in which a request that waited too long says so itself
 _REQUESTS: list[Requests] = []
 _LOCK = threading.Lock()
 
@@ -92,22 +90,40 @@ class Got(NamedTuple):
     change: str | None
 
 
-Arrived: TypeAlias = "SimpleQueue[tuple[int, Got | BaseException | None]]"
-
-
 class Requests:
-    """The event loop of this process, and what it has in flight."""
+    """The requests that this process has in flight, each in a thread."""
 
     def __init__(self) -> None:
-        self._loop = asyncio.new_event_loop()
+        self._turn, self._ended = threading.Lock(), threading.Condition()
         self._count = self._bytes = 0
-        self._ended = time.monotonic()  # when a request of any thread ended last
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._pool = ThreadPoolExecutor(MAX_REQUESTS, thread_name_prefix="bigpca-request")
-        threading.Thread(target=self._loop.run_forever, name="bigpca-requests", daemon=True).start()
+
+    def begin(self, nbytes: int, call: Callable[[], T]) -> Future[T]:
+        """Make a request of the verbs of a place; returns once it is among those in flight."""
+        with self._turn, self._ended:  # who waits for much is not overtaken by those that ask for little
+            self._ended.wait_for(partial(self._has_room, nbytes))
+            return self._begun(nbytes, call)
+
+    def _begun(self, nbytes: int, call: Callable[[], T]) -> Future[T]:
+        self._count, self._bytes = self._count + 1, self._bytes + nbytes
+
+        def run() -> T:
+            try:
+                return call()
+            finally:
+                with self._ended:
+                    self._count, self._bytes = self._count - 1, self._bytes - nbytes
+                    self._ended.notify()
+
+        return self._pool.submit(run)
+
+    def _has_room(self, nbytes: int) -> bool:
+        return self._count == 0 or (self._count < MAX_REQUESTS and self._bytes + nbytes <= MAX_BYTES)
 
     def each(self, place: ObjectStore, wanted: Sequence[Request]) -> Iterator[tuple[int, Got | None]]:
         """Yield (number, bytes) of what is wanted, as it arrives; None for an object that does not exist.
+
+        What follows is begun as far as there is room, while the caller works on what has arrived.
 
         Raises
         ------
@@ -118,43 +134,19 @@ class Requests:
         CorruptedChunkError
             For an object of more bytes than ``most``.
         """
-        arrived: Arrived = SimpleQueue()
-        patience = places.RETRY_SECONDS + places.TRANSFER_SECONDS + MARGIN
-        running = asyncio.run_coroutine_threadsafe(self._all(place, wanted, arrived), self._loop)
-        missing, began = set(range(len(wanted))), time.monotonic()
-        try:
-            while missing:
-                began = max(began, self._ended)  # a turn may come late, as long as others have theirs
-                try:
-                    number, got = arrived.get(timeout=max(0.0, began + patience - time.monotonic()))
-                except Empty:
-                    if self._ended > began:
-                        continue
-                    raise _unanswered(place, wanted[min(missing)], time.monotonic() - began, "") from None
-                if isinstance(got, BaseException):
-                    raise got
-                missing.remove(number)
-                if got is not None and type(place.store).__name__ not in OTHER_ETAGS:
-                    note_got(place.describe(wanted[number].key), got.size, got.change)
-                yield number, got
-        finally:
-            running.cancel()
-
-    def begin(self, nbytes: int, call: Callable[[], T]) -> Future[T]:
-        """Make a request of the verbs of a place in a thread; returns once it is among those in flight."""
-        entered: Future[None] = Future()
-
-        async def run() -> T:
-            await self._enter(nbytes)
-            try:
-                entered.set_result(None)
-                return await self._loop.run_in_executor(self._pool, call)
-            finally:
-                self._leave(nbytes)
-
-        done = asyncio.run_coroutine_threadsafe(run(), self._loop)
-        entered.result()
-        return done
+        arrived: SimpleQueue[Future[Got | None]] = SimpleQueue()
+        numbers, coming = dict[Future[Got | None], int](), enumerate(wanted)
+        following = next(coming, None)
+        while following is not None or numbers:
+            while following is not None and (not numbers or self._has_room(following[1].nbytes)):
+                begun = self.begin(following[1].nbytes, partial(_got, place, following[1]))
+                numbers[begun], following = following[0], next(coming, None)
+                begun.add_done_callback(arrived.put)
+            done = arrived.get()
+            number, got = numbers.pop(done), done.result()
+            if got is not None and type(place.store).__name__ not in OTHER_ETAGS:
+                note_got(place.describe(wanted[number].key), got.size, got.change)
+            yield number, got
 
     def all(self, place: ObjectStore, wanted: Sequence[Request]) -> list[Got]:
         """Return what is wanted, in that order; raises like :meth:`each`, and FileNotFoundError."""
@@ -165,102 +157,39 @@ class Requests:
             found[number] = got
         return found
 
-    async def _all(self, place: ObjectStore, wanted: Sequence[Request], arrived: Arrived) -> None:
-        async def put(number: int, one: Request) -> None:
-            try:
-                arrived.put((number, await self._get(place, one)))
-            except Exception as error:
-                absent = isinstance(error, FileNotFoundError) and not isinstance(error, places.NoBucketError)
-                arrived.put((number, None if absent else error))
-            except BaseException as error:  # a panic of obstore, or its runtime gave up: somebody waits for the answer
-                reason = f"{type(error).__name__}: {brief(error, 300)}"
-                arrived.put((number, OSError(f"{place.describe(one.key)} cannot be read ({reason}).")))
 
-        await asyncio.gather(*(put(number, one) for number, one in enumerate(wanted)))
-
-    async def _get(self, place: ObjectStore, one: Request) -> Got:
-        """Get one object, again after a pause where the store is busy or the answer was cut short."""
-        why = ""
-        await self._enter(one.nbytes)
-        try:
-            tries = places.Tries(place)
-            while True:
-                try:
-                    async with asyncio.timeout(max(0.0, tries.left)):
-                        reply = await _answer(place, one)
-                    async with asyncio.timeout(places.TRANSFER_SECONDS):
-                        got = await _arrived(place, one, reply)
-                    place.answered()
-                    return got
-                except TimeoutError as error:
-                    raise _unanswered(place, one, tries.seconds, why) from error
-                except Exception as error:
-                    why = f" ({place.busy(error, one.key)})"
-                await asyncio.sleep(tries.failed())
-        finally:
-            self._leave(one.nbytes)
-
-    async def _enter(self, nbytes: int) -> None:
-        if not self._waiting and self._has_room(nbytes):
-            self._count, self._bytes = self._count + 1, self._bytes + nbytes
-            return
-        turn: asyncio.Future[None] = self._loop.create_future()
-        self._waiting.append((nbytes, turn))
-        try:
-            await turn
-        except asyncio.CancelledError:
-            if turn.done() and not turn.cancelled():  # it was this request's turn already
-                self._leave(nbytes)
-            raise
-
-    def _leave(self, nbytes: int) -> None:
-        self._count, self._bytes, self._ended = self._count - 1, self._bytes - nbytes, time.monotonic()
-        while self._waiting and self._has_room(self._waiting[0][0]):
-            nbytes, turn = self._waiting.popleft()
-            if not turn.cancelled():
-                self._count, self._bytes = self._count + 1, self._bytes + nbytes
-                turn.set_result(None)
-
-    def _has_room(self, nbytes: int) -> bool:
-        return self._count == 0 or (self._count < MAX_REQUESTS and self._bytes + nbytes <= MAX_BYTES)
-
-
-async def _answer(place: ObjectStore, one: Request) -> Any:
-    """Ask for an object, and return the answer of the store, whose bytes are to come."""
+def _got(place: ObjectStore, one: Request) -> Got | None:
+    """Get one object, or a part of it; None if it does not exist."""
     import obstore
 
-    part: Any = one.part
-    if isinstance(part, int):
-        part = {"suffix": part}
-        if type(place.store).__name__ == "AzureStore":  # which has no such requests
-            size = (await obstore.head_async(place.store, place.key(one.key)))["size"]
-            part = max(0, size - part["suffix"]), size
-    return await obstore.get_async(place.store, place.key(one.key), options=None if part is None else {"range": part})
+    def got() -> Got:
+        part: Any = one.part
+        if isinstance(part, int):
+            part = {"suffix": part}
+            if type(place.store).__name__ == "AzureStore":  # which has no such requests
+                size = obstore.head(place.store, place.key(one.key))["size"]
+                part = max(0, size - one.part), size
+        reply = obstore.get(place.store, place.key(one.key), options=None if part is None else {"range": part})
+        start, stop = reply.range
+        if one.most is not None and stop - start > one.most:
+            raise CorruptedChunkError(
+                f"{place.describe(one.key)} has {stop - start:,} bytes; at most {one.most:,} can be stored for it, so "
+                "it was not read. It is damaged or forged: restore it from a copy."
+            )
+        if len(data := reply.bytes()) != stop - start:
+            raise places.BusyError(f"only {len(data):,} of {stop - start:,} bytes arrived")
+        return Got(data, start, *change_of(reply.meta))
 
-
-async def _arrived(place: ObjectStore, one: Request, reply: Any) -> Got:
-    start, stop = reply.range
-    if one.most is not None and stop - start > one.most:
-        raise CorruptedChunkError(
-            f"{place.describe(one.key)} has {stop - start:,} bytes; at most {one.most:,} can be stored for it, so it "
-            "was not read. It is damaged or forged: restore it from a copy."
-        )
-    data = await reply.bytes_async()
-    if len(data) != stop - start:
-        raise places.BusyError(f"only {len(data):,} of {stop - start:,} bytes arrived")
-    size, change = change_of(reply.meta)
-    return Got(data, start, size, change)
-
-
-def _unanswered(place: ObjectStore, one: Request, seconds: float, why: str) -> TimeoutError:
-    return UnansweredError(
-        f"{place.describe(one.key)}: the store did not answer for {seconds:.0f} s{why}. Check the "
-        "address and the network, and run it again."
-    )
+    try:
+        return place.request("read", one.key, got)
+    except places.NoBucketError:
+        raise
+    except FileNotFoundError:
+        return None
 
 
 def requests() -> Requests:
-    """Return the loop of this process."""
+    """Return what this process has in flight."""
     places.check_not_forked()
     with _LOCK:
         if not _REQUESTS:

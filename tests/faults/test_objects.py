@@ -490,12 +490,9 @@ def test_a_place_that_cannot_be_reached_is_named_at_once(url: str, monkeypatch: 
     def unreachable(*args: Any, **options: Any) -> Any:
         raise obstore.exceptions.GenericError("Generic GCS error: Server returned non-2xx status code: 403 Forbidden")
 
-    async def nobody(*args: Any, **options: Any) -> Any:
-        unreachable()
-
     monkeypatch.setattr(obstore, "list", lambda *args, **options: iter(unreachable, None))
     monkeypatch.setattr(obstore, "head", unreachable)
-    monkeypatch.setattr(obstore, "get_async", nobody)
+    monkeypatch.setattr(obstore, "get", unreachable)
     said = "(Check the address, the network and the cred|these credentials)"  # as a 403 says
     with pytest.raises(OSError, match=rf"{url.rpartition('/')[0]}.*{said}"):
         bp.open(url)

@@ -33,7 +33,7 @@ from bigpca.storage import objects, places
 from bigpca.storage.forms import Annotations, NpyForm
 from bigpca.storage.grammar import PROBE
 from bigpca.storage.objects import unfinished
-from bigpca.storage.places import Entry, ObjectStore
+from bigpca.storage.places import ObjectStore
 from tests.cli.running import run as run_command
 from tests.cli.running import words
 from tests.conftest import PLACES
@@ -203,15 +203,6 @@ def test_a_damaged_claim_is_named_with_what_to_do_and_hides_no_other(damage: str
     listed, _, damaged = unfinished(home)
     assert [one.url for one in listed] == [home.describe("b.zarr")]
     assert re.search(said, damaged[0])
-
-
-@pytest.mark.parametrize("damage", DAMAGE)
-def test_a_damaged_journal_costs_only_that_chunks_are_read(damage: str, model: bp.PCA, rows: Path) -> None:
-    place = ObjectStore(MemoryStore()).at("out.zarr")
-    left_unfinished(place, model, rows)
-    place.put(".bigpca/chunks-00000000-0123456789ab", DAMAGE[damage](b"[[0, 1, 2, 0, true, 0, 3]]"))
-    write(model, rows)(place)
-    assert np.array_equal(read(place), X[:43])
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -520,12 +511,10 @@ def test_a_late_chunk_of_an_older_run_is_named(place: ObjectStore) -> None:
 
 
 @enforced
-def test_another_run_that_comes_after_a_look_at_the_output_is_noticed(place: ObjectStore) -> None:
+def test_another_run_that_takes_the_output_over_is_noticed(place: ObjectStore) -> None:
     write_output(place)
     with begin(place, overwrite=True) as one:
         fill(one)
-        one.review()
-        one._listing.result()  # type: ignore[union-attr]
         with begin(place, identity="two", overwrite=True) as two:
             fill(two, change=1)
             with pytest.raises(OutputLockedError, match=r"was taken over by run \w+ \(\S+two"):
@@ -539,8 +528,6 @@ def test_another_run_that_comes_after_a_look_at_the_output_is_noticed(place: Obj
 def test_another_run_that_takes_the_output_over_and_leaves_is_noticed(place: ObjectStore) -> None:
     with begin(place) as one:
         fill(one)
-        one.review()
-        one._listing.result()  # type: ignore[union-attr]
         with suppress(KeyError), begin(place, identity="two", overwrite=True):
             raise KeyError
         with pytest.raises(OutputLockedError, match="was deleted since it was put"):
@@ -932,85 +919,3 @@ def test_doctor_lists_unfinished_outputs_and_deletes_them_on_request(
     assert [one["url"].rpartition("/")[2] for one in found] == ["a.zarr", "b.npy", "m.zarr"]
     assert {key.partition("/")[0] for key in stored(place)} == {"a", "done.zarr"}
     assert "needs a URL" in words(run_command("doctor", "--unfinished").output)
-
-
-@pytest.mark.parametrize("what", ["root", "part"])
-@pytest.mark.parametrize("kind", ["rows", "scores", "model", "checkpoint"])
-def test_a_listing_that_lags_hides_nothing_or_says_what_to_do(
-    kind: str, what: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What was just put can be got, but is not listed yet."""
-    place, X, late = ObjectStore(MemoryStore()).at("x"), np.random.default_rng(0).normal(size=(400, 5)), list[str]()
-    model, listed = bp.PCA(2).fit(X), ObjectStore.list
-
-    def lagging(self: ObjectStore, prefix: str = "") -> Iterator[Entry]:
-        return (entry for entry in listed(self, prefix) if not entry.key.endswith(tuple(late)))
-
-    writes: dict[str, Callable[..., Any]] = {
-        "rows": lambda **options: bp.ingest(X, place, chunk_rows=50, **options),
-        "scores": lambda **options: model.transform(X, out=place, **options),
-        "model": lambda **options: model.save(place, **options),
-        "checkpoint": lambda **options: bp.PCA(2).fit(X, checkpoint=place),
-    }
-    late += [{"checkpoint": "run.json"}.get(kind, "zarr.json") if what == "root" else "/0"]
-    monkeypatch.setattr(ObjectStore, "list", lagging)
-    for options in ({}, {"overwrite": True}):
-        writes[kind](**options)
-        if kind == "model" and what == "part":
-            with pytest.raises(bp.errors.ModelFormatError, match=r"not list all of it yet: then load it again\.$"):
-                bp.load(place)
-        with monkeypatch.context() as now:
-            now.setattr(ObjectStore, "list", listed)
-            if kind == "model":
-                assert bp.load(place).components_.tobytes() == model.components_.tobytes()
-            elif kind != "checkpoint":
-                np.testing.assert_array_equal(np.asarray(bp.open(place)), X if kind == "rows" else model.transform(X))
-    if kind == "rows":
-        np.testing.assert_allclose(bp.PCA(2).fit(place).mean_, model.mean_, atol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["rows", "model"])
-def test_a_claim_that_a_lagging_listing_still_shows_is_not_waited_for(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its run has ended and deleted it."""
-    place, X, listed = ObjectStore(MemoryStore()).at("x"), normal(60, 4), ObjectStore.list
-    model, ghost = bp.PCA(2).fit(X), Entry(objects.CLAIM, 9, "etag", "etag")
-    write = {"rows": lambda rows, **options: bp.ingest(rows, place, **options),
-             "model": lambda rows, **options: bp.PCA(2).fit(rows).save(place, **options)}[kind]  # fmt: skip
-    write(X + 1)
-    with monkeypatch.context() as late:
-        late.setattr(
-            ObjectStore, "list", lambda self, below="": iter([*listed(self, below), *[ghost] * (self.prefix == "x")])
-        )
-        write(X, overwrite=True)
-    if kind == "rows":
-        np.testing.assert_array_equal(np.asarray(bp.open(place)), X)
-    else:
-        assert bp.load(place).components_.tobytes() == model.components_.tobytes()
-
-
-@pytest.mark.parametrize("kind", ["rows", "scores", "model"])
-def test_what_is_gone_and_still_listed_is_not_read_and_another_path_is_asked_for(
-    kind: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    place, X, listed = (
-        ObjectStore(MemoryStore()).at("x"),
-        np.random.default_rng(0).normal(size=(400, 5)),
-        ObjectStore.list,
-    )
-    model = bp.PCA(2).fit(X)
-    write: Callable[..., Any] = {
-        "rows": lambda **options: bp.ingest(X, place, chunk_rows=50, **options),
-        "scores": lambda **options: model.transform(X, out=place, **options),
-        "model": lambda **options: model.save(place, **options),
-    }[kind]
-    write()
-    gone = list(listed(place))
-    place.delete([entry.key for entry in gone])
-    monkeypatch.setattr(ObjectStore, "list", lambda self, prefix="": (e for e in gone if e.key.startswith(prefix)))
-    with pytest.raises(FileNotFoundError, match=r"is neither a Zarr array nor a group|does not exist\. Check the URL"):
-        bp.load(place) if kind == "model" else bp.open(place)
-    for options in ({}, {"overwrite": True}):
-        with pytest.raises(OutputExistsError, match=r"Choose another path"):
-            write(**options)

@@ -232,7 +232,7 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "name")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "word")
     monkeypatch.setenv("AWS_REGION", "us-east-1")
-    for name in ("RETRY_SECONDS", "FIRST_RETRY_SECONDS", "SILENT_SECONDS"):
+    for name in ("RETRY_SECONDS", "SILENT_SECONDS"):
         monkeypatch.setattr(places, name, 0.4)
 
 
@@ -248,7 +248,7 @@ def test_bytes_that_leave_or_arrive_may_take_longer_than_a_store_is_asked_for(mo
 @pytest.mark.usefixtures("hurried")
 def test_a_store_that_stands_still_is_left_soon_whatever_it_was_sent() -> None:
     with trickling(60.0, b"12345678") as place:
-        with pytest.raises(UnansweredError, match=r"c/0: the store did not answer for \d s"):
+        with pytest.raises(UnansweredError, match=r"c/0: the store could not read it for \d s"):
             requests().all(place, [Request("c/0", 2**30)])
         with pytest.raises(OutputWriteError, match=r"c/0: the store could not put it for \d s"):
             place.put("c/0", bytes(2**20))
