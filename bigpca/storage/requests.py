@@ -168,7 +168,7 @@ def _got(place: ObjectStore, one: Request) -> Got | None:
             part = {"suffix": part}
             if type(place.store).__name__ == "AzureStore":  # which has no such requests
                 size = obstore.head(place.store, place.key(one.key))["size"]
-                part = max(0, size - one.part), size
+                part = max(0, size - part["suffix"]), size
         reply = obstore.get(place.store, place.key(one.key), options=None if part is None else {"range": part})
         start, stop = reply.range
         if one.most is not None and stop - start > one.most:
