@@ -54,6 +54,7 @@ class Frame:
         """
         E = np.ldexp(1.0, np.rint(np.log2(np.where(squares > 0, squares, 1.0)) / 2).astype(int))  # without rounding
         varies = squares > NOISE * (noise if noise.ndim == 1 else np.diagonal(noise))
+        # R T = I on the columns that vary: coordinates and back, for directions and for products.
         T, R = np.where(varies | (squares == 0), (1 / E, E), 0.0)
         inverse = np.where(varies, 1 / E, 0.0)
         return cls(T, R, noise * inverse * (inverse if noise.ndim == 1 else inverse[:, None]))
@@ -110,6 +111,7 @@ class Solution:
 
     @cached_property
     def _weights(self) -> Vector:
+        # Of V = U (s^2 + alpha)^-1/2, relative to the duals U / s: without a penalty, 1.
         s = self.scatter.spectral.s
         return s / np.hypot(s, np.sqrt(self.alpha))
 
@@ -130,6 +132,7 @@ class Solution:
         """Return S V U (p, m)."""
         if self.triangular is not None:
             return self.scatter.frame.out(self.scatter.S @ self._raised(U))
+        # S U / s = U s = F W: nothing is divided by small s and multiplied by it again.
         found = self.scatter.spectral
         return np.asarray(found.F @ (found.W @ (self._weights[:, None] * U)))
 
@@ -196,6 +199,7 @@ class Scatter:
     @cached_property
     def _eigen(self) -> tuple[Vector, Matrix, Vector]:
         """Eigenvalues, descending, eigenvectors (p, p), and the noise of each."""
+        # The noise of a direction v is v'N v: rounding of the stored values, seen along it.
         values, V = whole_spectrum(self.S)
         values, N = np.maximum(values, 0.0), self.frame.noise
         return values, V, (V**2).T @ N if N.ndim == 1 else np.einsum("ij,ij->j", V, N @ V)
@@ -223,6 +227,7 @@ class Scatter:
         live = np.diagonal(self.S) > 0
         if self.frame.T.ndim == 2 or int(self.kept.sum()) >= min(int(live.sum()), self.freedom):
             return ()
+        # The share of each column that lies in the directions which were dropped.
         lost = (V[:, ~self.kept & (np.arange(len(values)) < self.freedom)] ** 2).sum(axis=1)
         return tuple(np.flatnonzero(live & (lost > PART)).tolist())
 
@@ -256,6 +261,7 @@ class Scatter:
     def solved(self, alpha: float = 0.0) -> Solution:
         """Return V with ``V'(S_xx + alpha I) V = I``."""
         p, T, N = len(self.S), self.frame.T, self.frame.noise
+        # In the coordinates z = T'x, the penalty alpha |b|^2 is alpha c'T'T c, with b = T c.
         own = self.S.copy()
         if alpha:
             own += alpha * (np.diag(T**2) if T.ndim == 1 else T.T @ T)
@@ -272,6 +278,7 @@ class Scatter:
         lost = self.least * float(np.trace(self.S))
         sure = (alpha > 0 or self.freedom >= p) and factor(NOISE * lost) is not None
         if sure and (L := factor(0.0)) is not None:
+            # The smallest eigenvalue from LAPACK's estimate of the condition in the 1-norm, which costs p^2.
             norm = float(np.abs(own).sum(axis=0).max())
             smallest = norm * float(dpocon(L, norm, uplo="L")[0])
             return Solution(self, alpha, L, max(lost / smallest, self._moved(smallest)))
@@ -299,6 +306,8 @@ class Scatter:
     def refined(self) -> Frame:
         """Return the frame in which one more read sums the scatter: ``T V (L + t)^-1/2`` of all directions."""
         values, V, _ = self._eigen
+        # There S is near the identity, so that its faintest direction is summed to its own digits; t, the level, keeps
+        # directions of which the first read knows no digit from being divided by nothing.
         roots = np.sqrt(values + self.level)
         own = V / roots
         return Frame(self.frame.back(own), self.frame.out(V * roots), own.T @ _times(self.frame.noise, own))
@@ -335,6 +344,7 @@ def least_squares(x: Scatter, S_ze: Matrix, alpha: float, B: Matrix | None = Non
     B : ndarray of shape (p, q), or None for 0
     """
     if B is not None:
+        # e = y - mean_y - B'(x - mean), so S_zy = S_ze + S_zx B, and x = R z.
         S_ze = S_ze + x.S @ _times(x.frame.R.T, B)
     solution = x.solved(alpha)
     return solution.along(solution.across(S_ze)), solution.error

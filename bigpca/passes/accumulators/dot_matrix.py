@@ -67,6 +67,7 @@ class DotPanels(Accumulator):
     _scale: Array | None = field(default=None, repr=False)
 
     def fresh(self, start: int, stop: int) -> DotPanels:
+        # From the diagonal to the right: G is symmetric.
         panel = np.zeros((len(places(self.blocks)), stop - start, self.n_samples - start))
         return DotPanels(self.n_samples, self.n_features, self.blocks, {start: panel})
 
@@ -236,6 +237,7 @@ class ColumnProducts(Accumulator):
         values, first = block.values, int(block.rows[0])
         residual, deviations = column_moments(block, self.center)
         V = self.V if block.weights is None else self.V * block.weights[:, None]
+        # Of values about the block's shift: what centring has left to do is of rank 1.
         piece = (V.T.astype(values.dtype) @ values).astype(np.float64)
         if self.center:
             piece -= np.multiply.outer(V.sum(axis=0), residual)  # V'(Y - 1 r') = V'Y - (V'1) r'
@@ -299,9 +301,11 @@ class DotProduct(Accumulator):
     squares: Pieces = field(default_factory=dict, metadata=KEPT)
 
     def update(self, block: Block) -> None:
+        # A block of columns holds all rows, so that it can be centred and scaled before it is multiplied.
         first, values = int(block.rows[0]), HOST.within_range(block.values, block.largest)
         values, mean, deviations = standardized_columns(block, values, self.center, self.scale)
         self.means[first], self.squares[first] = mean, deviations
+        # trace(G) = |Y|_F^2, and G V = sum_J Y_J (Y_J'V): G itself, of n x n, is never made.
         self.total += float(DENSE.column_squares(values).sum())
         self.product += values @ (values.T @ np.asarray(self.V, values.dtype))
 

@@ -76,6 +76,7 @@ class FoldStates(Accumulator):
     def _folds_of(self, rows: Integers) -> Integers:
         if self.codes is not None:
             return self.codes[rows - self.first_row].astype(np.int64)
+        # A fold is a function of the seed and the row's number: the same in every division of the rows into groups.
         first, last = int(rows.min()), int(rows.max()) + 1
         drawn = uniforms(self.seed, "folds", first + self.offset, last + self.offset, 1)[:, 0]
         return (drawn[rows - first] * self.n_folds).astype(np.int64)
@@ -105,6 +106,7 @@ class FoldStates(Accumulator):
             state.close()
 
     def merge(self, other: FoldStates) -> FoldStates:
+        # Groups that only one side has are taken as they are; those of both merge.
         union, own, others = self.union(other)
         found = dict(zip(own.tolist(), self.states, strict=True))
         for i, state in zip(others.tolist(), other.states, strict=True):

@@ -206,12 +206,14 @@ class Moments(CentredRows):
 
     def times(self, M: Matrix) -> Moments:
         """Return the moments of rows ``x'M``, for M of shape (d, w)."""
+        # The scatter of M'x is M'S M: moments of any linear map of the rows need no read.
         packed = np.zeros(packed_size(M.shape[1]))
         add_packed(packed, M.T @ unpack(self.packed, self.n_features) @ M)
         return replace(self, n_features=M.shape[1], mean=self.mean @ M, packed=packed, lost=None)
 
     def rescaled(self, shift: Vector, factors: Vector) -> Moments:
         """Return the moments of rows ``shift + factors x``, for vectors (d,) or (1,)."""
+        # A shift moves the mean only: the scatter, which is about it, is multiplied by f_i f_j.
         packed = np.zeros_like(self.packed)
         add_packed(packed, self.scatter * factors * factors[:, None])
         lost = None if self.lost is None else self.lost * factors**2
@@ -254,6 +256,7 @@ class ColumnMoments(CentredRows):
     def close(self) -> None:
         offset = self._end()
         if offset is not None:
+            # sum w (x - mean)^2 = sum w (x - shift)^2 - w o^2, with the small o = mean - shift, as in Moments.
             self.squares -= self.weight * offset**2
 
     def _add(self, other: ColumnMoments, factor: float, e: Vector) -> None:
@@ -371,6 +374,7 @@ class ClassMoments(Weighted, Accumulator):
         """Mean of all labelled rows (d,); if all class means are equal, the same bits as theirs."""
         if not self.count:
             return np.zeros(self.n_features)
+        # About the mean of a class: a weighted mean of equal numbers need not be that number in floating point.
         origin = self.means[np.argmax(self.counts > 0)]
         mean: Vector = origin + self.counts @ (self.means - origin) / self.counts.sum()
         return mean
@@ -402,6 +406,7 @@ class ClassMoments(Weighted, Accumulator):
         self._rows = rows = device.less(V, shifts, codes, self._rows)
         self.counts += counts
         self.means += device.product(one_hot, rows)
+        # sum_t w_t y_t y_t' is the product of rows sqrt(w_t) y_t: weights need no product of their own.
         if weights is not None:  # after the shift
             rows = rows * self.put(np.sqrt(weights).astype(dtype))[:, None]
         if not self.whole:
@@ -452,6 +457,7 @@ class ClassMoments(Weighted, Accumulator):
 
     def with_classes(self, positions: Integers, n_classes: int) -> ClassMoments:
         """Return the state with class j at ``positions[j]`` of ``n_classes``; the other classes are empty."""
+        # An empty class changes no sum: the scatter within classes stays as it is.
         counts, means = np.zeros(n_classes), np.zeros((n_classes, self.n_features))
         counts[positions], means[positions] = self.counts, self.means
         return replace(self, n_classes=n_classes, counts=counts, means=means)
@@ -554,6 +560,7 @@ class ProfileMoments(Accumulator):
         else:
             rows = block.form.affine(rows, -block.shift, None)  # at least 0 where x is
             profiles, masses = PROFILE.apply_at(rows, block.rows, "X"), block.form.along_rows(rows, np.add, np.float64)
+        # Correspondence analysis: a row of amounts is the profile x / sum(x), with the weight sum(x).
         own = np.flatnonzero(masses)
         profiles, numbers = profiles[own] if len(own) < len(masses) else profiles, block.rows[own]
         if not len(own):
