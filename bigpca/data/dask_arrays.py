@@ -317,8 +317,9 @@ def taken_from(X: da.Array) -> Taken:
             one, *others = (along(axis, getattr(part, "key", part)) for part in line)
             if not all(np.array_equal(one, other) for other in others):
                 raise LookupError
-            if found and isinstance(one, range) and isinstance(found[-1], range) and _follows(found[-1], one):
-                one = range(found.pop().start, one.stop)
+            last = found[-1] if found else None
+            if isinstance(one, range) and isinstance(last, range) and one.step == last.step == 1:
+                one = range(found.pop().start, one.stop) if one.start == last.stop else one
             found.append(one)
         return found[0] if len(found) == 1 else np.concatenate(found)
 
@@ -332,10 +333,6 @@ def taken_from(X: da.Array) -> Taken:
     except LookupError:
         columns = None
     return Taken([array_of(graph, name, known[name], X._meta) for name in starts], rows, columns)
-
-
-def _follows(first: range, second: range) -> bool:
-    return first.step == second.step == 1 and first.stop == second.start
 
 
 def following(X: da.Array) -> da.Array:

@@ -52,7 +52,8 @@ def file_source(path: str, member: str | None, missing_chunks: str, wanted: Want
     path, wanted = local_path(path), wanted or Wanted()
     found = None
     if os.path.isdir(path):
-        found = _directory(path, member, missing_chunks, wanted)
+        zarr = is_zarr_directory(path)
+        found = zarr_source(path, member, missing_chunks) if zarr else _directory(path, member, wanted)
     elif os.path.exists(path):
         found = _file(path, member, missing_chunks, wanted)
     elif glob.has_magic(path):
@@ -97,9 +98,7 @@ def _at_url(url: str, member: str | None, missing_chunks: str, wanted: Wanted) -
     )
 
 
-def _directory(path: str, member: str | None, missing_chunks: str, wanted: Wanted) -> Source:
-    if is_zarr_directory(path):
-        return zarr_source(path, member, missing_chunks)
+def _directory(path: str, member: str | None, wanted: Wanted) -> Source:
     names = sorted(os.listdir(path), key=natural_key)
     if shard_paths(path):
         return joined_shards(path, member)

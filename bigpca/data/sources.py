@@ -164,10 +164,11 @@ def string_names(names: Sequence[Any]) -> Names:
 
 def names_in_file(source: Source) -> Names:
     """Return the names of the columns of a table, or of a matrix of AnnData or 10x Genomics in a file."""
-    if source.column_names is not None:
-        return np.array(source.column_names, dtype=object)
+    if source.format not in ("zarr", "hdf5"):
+        names = source.column_names
+        return None if names is None else np.array(names, dtype=object)
     place = f"{source.path}/{source.member}".rstrip("/").split("/")
-    if source.format not in ("zarr", "hdf5") or not (source.sparse or {"X", "layers"} & set(place[-2:])):
+    if not (source.sparse or {"X", "layers"} & set(place[-2:])):
         return None
     from bigpca.data.label_files import gene_names  # reads labels, which few sources have
 

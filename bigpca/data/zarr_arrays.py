@@ -28,7 +28,7 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.data import zarr_format
-from bigpca.data.checks import MemberError, check_dtype, decoding, is_decode_error, regular_chunks
+from bigpca.data.checks import MemberError, decoding, is_decode_error, regular_chunks
 from bigpca.data.containers import is_place, is_zarr_array, is_zarr_group
 from bigpca.data.source import SPARSE_PARTS, Index, Source, Stamp, choose_member, plan_index, stored_values
 from bigpca.data.sparse import SparseGroup
@@ -328,10 +328,6 @@ class ChunkFiles:
         start = one.part[0] if isinstance(one.part, tuple) else size - len(found)
         return Got(found.as_numpy_array(), start, size, None)
 
-    def may_hold(self, size: int) -> bool:
-        """Whether a stored object of the array can be that large."""
-        return size <= self.decoder.max_stored
-
     def whole(self, cell: Cell) -> Generator[Opened]:
         """Open the object of a cell, cut to the array's shape, for as long as the iteration lasts."""
         sizes = zip(cell, self.cell_shape, self.array.shape, strict=True)
@@ -455,13 +451,13 @@ class ZarrReader:
         check_choice("missing_chunks", missing_chunks, ("raise", "fill"))
         self.missing_chunks = missing_chunks
         self._held: ChunkFiles | None = None
-        if is_zarr_array(store):
+        if isinstance(store, str | os.PathLike):
+            self.store = local_path(store) if kind_of(store) == "disk" else os.fspath(store)
+        else:
             path_in_group = store.path
             self.store = address_of(store.store)
             if disk_path(store.store) is None:
                 self._held = ChunkFiles.of(store)
-        else:
-            self.store = local_path(store) if kind_of(store) == "disk" else os.fspath(store)
         self.path_in_group = path_in_group.strip("/")
         self.label = public(self.store)  # for messages
         if self.path_in_group:
@@ -479,7 +475,7 @@ class ZarrReader:
         self.cell_shape: tuple[int, ...] = files.cell_shape
         cells = math.prod(-(-n // size) for n, size in zip(self.shape, self.cell_shape, strict=True))
         self.on_disk = files.directory is not None and cells <= MANY  # whether each is a file, looked at if missing too
-        self.dtype = check_dtype(files.array.dtype)
+        self.dtype: np.dtype[Any] = files.array.dtype.newbyteorder("=")  # which was checked in the metadata
         small = math.prod(self.cell_shape) * self.dtype.itemsize <= WHOLE_SHARD_BYTES
         self.unit = self.cell_shape if small else self.chunks  # what is decoded at once
 

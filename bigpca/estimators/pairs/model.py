@@ -753,8 +753,7 @@ class SideScores(PairModel, Inverts):
         maps = maps if known is None else (*maps, known.residuals(slice(self.n_features_in_, None)))
         rows = with_covariates(self, rows, covariates, like=True)
         scores = mapped_after(maps, self, rows, of_targets, len(of_targets.components), to)
-        labels = labels_for(X, rows)
-        return scores if labels is None else labelled_rows(scores, labels, self._traits.output)
+        return labelled_rows(scores, labels_for(X, rows), self._traits.output)
 
     @solving
     @maps_rows

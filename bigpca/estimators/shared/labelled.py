@@ -49,13 +49,16 @@ PATTERNS = ("weights", "rotations", "loadings")  # of shape (d, k), of each of t
 
 
 @contextmanager
-def naming_places(labels: Labels) -> Iterator[None]:
-    """Add the coordinates of the first column to an error about columns that have values in some rows only."""
+def naming_places(labels: Labels | None) -> Iterator[None]:
+    """Add the coordinates of the first column to an error about columns that have values in some rows only.
+
+    Without labels, errors are those of the body.
+    """
     try:
         yield
     except NonFiniteError as error:
         stored = error.stored_columns
-        if not (stored or error.columns):
+        if labels is None or not (stored or error.columns):
             raise
         if not stored:
             kept = labels.grid.kept
@@ -75,9 +78,9 @@ def labels_for(X: Unchecked, rows: Rows) -> Labels | None:
 
 
 def labelled_rows(
-    rows: Lazy, labels: Labels, name: str, dim: str | None = COMPONENT, values: ArrayLike | None = None
-) -> xr.DataArray:
-    """Return rows (n, k) as a DataArray (samples..., dim), lazily if they are lazy.
+    rows: Lazy, labels: Labels | None, name: str, dim: str | None = COMPONENT, values: ArrayLike | None = None
+) -> Unchecked:
+    """Return rows (n, k) as a DataArray (samples..., dim), lazily if they are lazy; as they are without labels.
 
     Parameters
     ----------
@@ -86,6 +89,8 @@ def labelled_rows(
     values : array-like of shape (k,), default None
         Its coordinate; None for numbers from 0.
     """
+    if labels is None:
+        return rows
     import xarray as xr  # installed where there are DataArrays
 
     dims, coords = labels.grid.samples, dict(labels.coords.coords)

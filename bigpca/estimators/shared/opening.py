@@ -6,7 +6,6 @@ the one planned read of rows for what a model, or a measure of quality, says of 
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
@@ -378,12 +377,9 @@ def read_once(
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read; names rows and block.
     """
-    measurement, labels = (
-        Measurement(rows, name, template, layout, dtype, about_zero),
-        None if len(rows.origin.sides) > 1 else rows.origin.labels,
-    )
-    named = nullcontext() if labels is None else naming_places(labels)
-    with named, running(measurement, progress=progress) as run:
+    measurement = Measurement(rows, name, template, layout, dtype, about_zero)
+    labels = None if len(rows.origin.sides) > 1 else rows.origin.labels
+    with naming_places(labels), running(measurement, progress=progress) as run:
         return measurement.read(run)
 
 

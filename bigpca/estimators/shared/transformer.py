@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import partial
@@ -407,7 +407,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         beside = "".join(name for name, used in given.items() if used)
         # Whose columns are those that are read.
         labels = None if planned.rows.widths or rows.covariates is not None else rows.origin.labels
-        with nullcontext() if labels is None else naming_places(labels):
+        with naming_places(labels):
             call = f"{called(self)}.fit(X{beside})"
             found, made = execute(self, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
         finish(self, rows, planned.plan, found)
@@ -484,10 +484,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
                 f = Copy(check_float(dtype), f)
             rows = opened(self, X, covariates=covariates, use="map")
             scores = mapped(self, rows, f, width, to)
-        labels = labels_for(X, rows)
-        if labels is None:
-            return scores
-        return labelled_rows(scores, labels, self._traits.output)
+        return labelled_rows(scores, labels_for(X, rows), self._traits.output)
 
     def fit_transform(self, X: Input, y: Input | None = None, **options: Any) -> Lazy:  # type: ignore[explicit-any]
         """Fit to X and return its transform, which reads X once more (for a lazy result, when it is computed).
