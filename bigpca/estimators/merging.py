@@ -13,16 +13,14 @@ from bigpca.errors import an, brief
 from bigpca.estimators.linear.maps import of_all_rows
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.sums import SumsModel
-from bigpca.estimators.pairs.model import PairModel
 from bigpca.estimators.shared.growing import alike, check_same_steps, required, solve_later, twin
 from bigpca.estimators.shared.inputs import summed
 from bigpca.estimators.shared.labelled import common_grid
 from bigpca.estimators.shared.opening import set_known
-from bigpca.estimators.supervised.model import SupervisedModel
 from bigpca.settings import setting
 
 MAX_SHOWN = 60  # characters of a parameter in a message
-Model = TypeVar("Model", bound=LinearModel[Any] | SumsModel[Any] | PairModel | SupervisedModel)
+Model = TypeVar("Model", bound=LinearModel[Any] | SumsModel[Any])
 
 
 def merge(a: Model, b: Model) -> Model:
@@ -83,7 +81,7 @@ def _check_alike(a: Model, b: Model) -> None:
         raise TypeError(
             f"{an(type(a).__name__)} and {an(type(b).__name__)} cannot be merged. Fit both with the same class."
         )
-    if not isinstance(a, LinearModel | SumsModel | PairModel | SupervisedModel):
+    if not isinstance(a, LinearModel | SumsModel):
         raise TypeError(
             f"two models of {type(a).__name__} cannot be merged: what each keeps depends on the rows of its own fit. "
             "Add the rows of one to the other by partial_fit, if it has that, or fit all rows."

@@ -324,7 +324,7 @@ CASES: dict[str, tuple[Fit, tuple[int, int], dict[str, int]]] = {
         lambda X, place, p: bp.ApproximatePCA(4, sketch=bp.sketches.Gaussian(16)).fit(X, progress=p), (80, D),
         {"sketch": 8 * D * (16 + 10 + 4)},
     ),
-    "labels": (discriminant, (80, D), {"labels": WHOLE + 8 * (5 * D + 5)}),
+    "labels": (discriminant, (80, D), {"sums": WHOLE + 8 * (5 * D + 5)}),
     "pairs": (
         lambda X, place, p: bp.PCA(4, solver="dot").fit(X, progress=p), (80, D),
         {"dot": 8 * N * N, "components": 8 * 6 * (D + 14)},

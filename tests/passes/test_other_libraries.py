@@ -580,8 +580,8 @@ TABLE: dict[str, list[tuple[Any, set[str], set[str]]]] = {
     "krylov": [(lambda X: bp.PCA(K, solver="krylov").plan(X), {"product"}, {"sample"})],
     "sketch": [(lambda X: bp.ApproximatePCA(K).plan(X), {"sketch"}, set())],
     "labels": [
-        (lambda X: bp.FisherDiscriminantAnalysis(1).plan(X, Y), {"labels", "refined"}, set()),
-        (lambda X: bp.SupervisedPCA(1).plan(X, Y), {"labels"}, set()),
+        (lambda X: bp.FisherDiscriminantAnalysis(1).plan(X, Y), {"sums", "refined"}, set()),
+        (lambda X: bp.SupervisedPCA(1).plan(X, Y), {"sums"}, set()),
         (lambda X: bp.ScoredPCA(1).plan(X, Y / 2), {"labels", "fit: moments"}, set()),
         (lambda X: bp.KernelSupervisedPCA(1, **RBF, solver="landmarks").plan(X, Y), FEATURES, {"landmarks"}),
         (lambda X: bp.KernelRoweisDiscriminantAnalysis(1, **RBF).plan(X, Y), FEATURES, {"landmarks"}),

@@ -95,7 +95,7 @@ class KernelSpectrum(RowCounts, Certified):
         None without labels.
     missed_label_trace_ : float or None
         Of labels; see :class:`bigpca.estimators.supervised.statistics.Supervision`.
-    state : LandmarkMoments, KeptStatistics or None
+    state : LandmarkMoments, KeptLabels or None
         Sufficient statistics, for ``partial_fit``.
     preimage : Expansion or None
         The regression of the reference rows on their scores.

@@ -858,7 +858,7 @@ class CorrespondenceAnalysis(PencilModel):
     n_components: int | None = None
     _: KW_ONLY
 
-    def _rows(self, rows: Rows, y: Unchecked) -> Rows:
+    def _rows(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Rows:
         found = super()._rows(rows, y)
         return replace(found, steps=found.steps[:-1])  # the sums have the profiles and weights
 

@@ -10,9 +10,9 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import ClassVar, Generic, TypeVar, cast
+from typing import Any, ClassVar, Generic, TypeVar, cast
 
-from bigpca.arrays import Matrix, Vector
+from bigpca.arrays import DType, Matrix, Vector
 from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import positive_integer
@@ -71,6 +71,11 @@ class SumsFit(Fit[Solved], Generic[Solved]):
         return cast("Accumulator", self.empty.state)
 
     @property
+    def dtype(self) -> DType | None:
+        """Of the products; None chooses by their number."""
+        return PRECISE
+
+    @property
     def account(self) -> str:
         d, widths = self.rows.n_columns, self.rows.widths
         if not widths:
@@ -81,14 +86,14 @@ class SumsFit(Fit[Solved], Generic[Solved]):
     @cached_property
     def sums(self) -> Read[Folded[Accumulator]]:
         """The read."""
-        return Read.into(self.rows, "sums", self.template, dtype=PRECISE)
+        return Read.into(self.rows, "sums", self.template, dtype=self.dtype)
 
     @cached_property
     def again(self) -> Read[Folded[Accumulator]] | None:
         """The second read, if there may be one: of rows that can be read again, and are not added to others."""
-        doubtful = self.like is None and (self.owner._enough < inf or len(self.rows.widths) > 2)
+        doubtful = self.like is None and self.owner._may_doubt(self.rows)
         rows = read_again(self.rows) if doubtful else None
-        return None if rows is None else Read.into(rows, "refined", self.template, dtype=PRECISE).repeated(0, 1)
+        return None if rows is None else Read.into(rows, "refined", self.template, dtype=self.dtype).repeated(0, 1)
 
     def solve_cost(self) -> SolveCost:
         widths, d = self.rows.widths or (self.rows.n_columns,), self.rows.n_columns
@@ -101,13 +106,10 @@ class SumsFit(Fit[Solved], Generic[Solved]):
         flops = FLOPS * self.owner._problems(whole) * sum(float(width) ** 3 for width in widths)
         return SolveCost(flops, bytes=held, output_bytes=size + 2 * 8 * d * d)
 
-    def _sums_of(self, run: Run, read: Read[Folded[Accumulator]]) -> KeptRows:
-        found = read(run)  # one pass over X
-        return replace(self.empty, state=found.state.finished(), n_omitted_=found.omitted)
-
     def read(self, run: Run) -> KeptRows:
         """Return the statistics of X."""
-        return self._sums_of(run, self.sums)
+        found = self.sums(run)  # one pass over X
+        return self.empty.of(found.state.finished(), found.omitted)
 
     def run(self, run: Run) -> Solved:
         kept, owner = self.read(run), self.owner
@@ -118,7 +120,7 @@ class SumsFit(Fit[Solved], Generic[Solved]):
             if second is None:
                 return solved
         again = replace(cast("Read[Folded[Accumulator]]", self.again), rows=second.applied(self.rows))
-        state = self._sums_of(run, again).state
+        state = again(run).state.finished()  # one more pass over X
         return owner._solve(kept, replace(second, state=state))
 
 
@@ -136,6 +138,7 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
     A subclass writes two functions, ``_empty`` and ``_solve``. Its rows, folds, plan, growth, merges and files follow.
     """
 
+    _plans: ClassVar[type[SumsFit[Any]]] = SumsFit  # type: ignore[explicit-any]
     _enough: ClassVar[float] = inf  # estimated error above which rows are read once more; inf where none is estimated
 
     @abstractmethod
@@ -159,8 +162,12 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
         """Return a second read, where one leaves too few digits: of the sums, before the solve, or of its result."""
         return None
 
-    def _rows(self, rows: Rows, y: Unchecked) -> Rows:
-        """Return the rows that a fit reads, preprocessed."""
+    def _may_doubt(self, rows: Rows) -> bool:
+        """Whether these rows may have to be read twice."""
+        return self._enough < inf or len(rows.widths) > 2
+
+    def _rows(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Rows:
+        """Return the rows that a fit reads, preprocessed, and what belongs to them."""
         return rows_of_fit(self, rows, weighted=not self._traits.unweighted)
 
     def _kept(self, rows: Rows, state: Accumulator) -> KeptRows:
@@ -178,10 +185,10 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
         return 1
 
     def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[Solved]:
-        read = self._rows(rows, y)
+        read = self._rows(rows, y, like)
         self._check(read.widths or (read.n_columns,))
         state = self._empty(read.n_columns, replace(read, groups=rows.groups), y, None if like is None else like.state)
-        return SumsFit(read, unfitted(self), self._kept(read, state), like)
+        return self._plans(read, unfitted(self), self._kept(read, state), like)
 
     def _result_of(self, kept: KeptRows, **own: Unchecked) -> Solved:
         """Return the result: what was solved, with what all results of sums have."""

@@ -367,13 +367,13 @@ class KeptSides(KeptRows):
     widths: tuple[int, ...]
     targets: Targets
 
-    def merge(self, other: KeptRows) -> KeptSides:
+    def merge(self, other: KeptRows) -> Self:
         """Return the statistics of both sets of rows; raises ValueError for other columns, patterns and folds."""
         more = cast("KeptSides", other)
         if self.widths != more.widths:
             raise ValueError(f"models of {self.widths[1]} and {more.widths[1]} columns of Y cannot be merged.")
-        both, targets = super().merge(other), self.targets.merge(more.targets)
-        return replace(self, state=both.state, n_omitted_=both.n_omitted_, targets=targets, roundings=targets.roundings)
+        targets = self.targets.merge(more.targets)
+        return replace(super().merge(other), targets=targets, roundings=targets.roundings)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -554,7 +554,7 @@ class PairModel(SumsModel[PairResult]):
     def _learns(self, rows: Rows) -> tuple[RowPreprocessor, ...]:
         return ()  # the effect on both sides is taken out of their moments
 
-    def _rows(self, rows: Rows, y: Unchecked) -> Rows:
+    def _rows(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Rows:
         joined = open_pair(rows, y, type(self).__name__).begun(**policies(self))
         maps, d = self._maps_of_sides(), joined.viewed_columns
         if any(maps):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, Field, dataclass, field, fields
+from dataclasses import KW_ONLY, Field, dataclass, field, fields, replace
 from functools import cache
 from typing import ClassVar, Generic, Self, TypeVar, cast
 
@@ -134,13 +134,18 @@ class KeptRows:
         """Rows of the state, and apart from it."""
         return (0 if self.state is None else self.state.count) + sum(len(batch) for batch in self.apart)
 
-    def merge(self, other: KeptRows) -> KeptRows:
+    def of(self, state: Unchecked, omitted: int) -> Self:
+        """Return the same after the read that found this state, and omitted so many rows."""
+        return replace(self, state=state, n_omitted_=omitted)
+
+    def merge(self, other: KeptRows) -> Self:
         """Return the statistics of both sets of rows."""
         roundings, state = tuple(map(max, self.roundings, other.roundings)), None
         if self.state is not None and other.state is not None:
             check_folds(self.state, other.state)
             state = self.state.merge(other.state)
-        return KeptRows(state, self.n_omitted_ + other.n_omitted_, roundings, self.apart + other.apart)
+        omitted, apart = self.n_omitted_ + other.n_omitted_, self.apart + other.apart
+        return replace(self, state=state, n_omitted_=omitted, roundings=roundings, apart=apart)
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,8 @@
 - ``problems``          a point of the Roweis family as a problem in the statistics of labelled rows, and the labels of
   a fit, checked
 - ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n
-- ``statistics``        the statistics from one read of labelled rows, and what a model keeps of them
-- ``fits``              the fit from one read of labelled rows, and its result
+- ``statistics``        the statistics of labelled rows, a state that adds up, and what a model keeps of them
+- ``fits``              the result of such a fit, which is one from sums, and what differs in its plan
 
 Add other features of labels: a ``Problem`` that makes them, which an estimator returns from ``_problem``. Every point
 of the family is solved from one read: counts, means, and the within-class scatter, which is accumulated directly. The

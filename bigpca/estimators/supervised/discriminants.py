@@ -204,7 +204,7 @@ class FisherDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
         """
         check_is_fitted(self)
         found = self._result
-        distance = ClassDistance.of(found.statistics, self.nan_policy, found.refined)
+        distance = ClassDistance.of(found.state, self.nan_policy, found.refined)
         to = Destination(out, overwrite, names=("mahalanobis",), what="distances")
         return mapped_to_numbers(self, X, distance, "mahalanobis", to)
 

@@ -44,19 +44,13 @@ from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import of_all, with_parameters
 from bigpca.estimators.supervised.discriminants import RoweisPoint
 from bigpca.estimators.supervised.model import LABELS
-from bigpca.estimators.supervised.problems import Labelled, Problem, cut_axes, read_labels
-from bigpca.estimators.supervised.statistics import (
-    KeptStatistics,
-    LabelRead,
-    Supervision,
-    fold_labels,
-    label_statistics,
-)
+from bigpca.estimators.supervised.problems import Labelled, Problem, cut_axes, labels_of, read_labels
+from bigpca.estimators.supervised.statistics import KeptLabels, LabelStatistics, Supervision
 from bigpca.estimators.supervised.supervised_pca import OfLabelKernel
 from bigpca.operators.kernel import products
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.kernel_product import KernelProduct
-from bigpca.passes.fold import Declared, Read
+from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
 from bigpca.records import of_part
@@ -82,16 +76,16 @@ class FeatureRead:
     Attributes
     ----------
     features : LandmarkFeatures
-    kept : KeptStatistics
+    kept : KeptLabels
     evaluations : int
         Of the kernel.
     """
 
     features: LandmarkFeatures
-    kept: KeptStatistics
+    kept: KeptLabels
     evaluations: int
 
-    statistics = of_part("kept", "statistics")
+    statistics = of_part("kept", "state")
 
     def fit(self, axes: Axes) -> KernelSpectrum:
         """Return the result of the fit with these axes in the space of the features."""
@@ -100,7 +94,7 @@ class FeatureRead:
         found = labelled_spectrum(
             axes, self.kept.supervision, statistics.count, statistics.total_scatter, expansion, self.evaluations
         )
-        sums, omitted = statistics.moments.weight_sums, statistics.omitted
+        sums, omitted = statistics.weight_sums, self.kept.n_omitted_
         return with_landmarks(replace(found, n_omitted_=omitted, state=self.kept, weight_sums=sums), features)
 
 
@@ -123,19 +117,19 @@ class FeatureLabelFit(LandmarksFit):
     @property
     def whole(self) -> bool:
         """Whether the scatter is kept whole, as in the fit to the rows before."""
-        return self.problem.whole if self.like is None else kept_labels(self.like).statistics.moments.whole
+        return self.problem.whole if self.like is None else kept_labels(self.like).state.moments.whole
 
     @property
     def account(self) -> str:
         return f"{self.choice.count} landmarks, features of all rows{self.labelled.supervision.note}"
 
     @cached_property
-    def features(self) -> LabelRead:
+    def features(self) -> Read[Folded[LabelStatistics]]:
         """The read of the features."""
         rows, kernel, m = self.rows, self.settings.kernel, self.choice.count
         mapped = rows.mapped(planned_map((kernel,), m, rows.n_columns).step)
-        states, dtype = self.labelled.templates(m, whole=self.whole), features_dtype(rows, kernel, m)
-        read = Read.into(mapped, "labelled-features", states, dtype=dtype, refinable=True).to(label_statistics)
+        template = self.labelled.template(m, whole=self.whole)
+        read = Read.into(mapped, "labelled-features", template, dtype=features_dtype(rows, kernel, m), refinable=True)
         return read.costing(evaluations=float(rows.n_rows) * m)
 
     def passes(self) -> tuple[Declared, ...]:
@@ -156,11 +150,14 @@ class FeatureLabelFit(LandmarksFit):
     def statistics(self, run: Run) -> FeatureRead:
         """Choose landmarks, if there are none, and read X once more."""
         features, rows = self.features_of_fit(run), self.rows
-        inner = self.labelled.templates(features.transform.shape[1], whole=self.whole)
-        exact = replace(self.features, rows=rows.mapped(landmark_map((features,)).step), states=inner)
-        statistics = fold_labels(run, exact.costing(dtype=pass_dtype(rows, (features,))))  # one pass over X
-        run.add_evaluations(statistics.count * len(features.landmarks))
-        return FeatureRead(features, self.labelled.kept(statistics), run.evaluations)
+        inner = self.labelled.template(features.transform.shape[1], whole=self.whole)
+        exact = self.features.holding(inner, rows.mapped(landmark_map((features,)).step))
+        found = exact.costing(dtype=pass_dtype(rows, (features,)))(run)  # one pass over X
+        state = found.state.finished()
+        run.add_evaluations(state.count * len(features.landmarks))
+        known = self.labelled.supervision.read()
+        kept = KeptLabels(state=state, n_omitted_=found.omitted, roundings=rows.roundings, supervision=known)
+        return FeatureRead(features, kept, run.evaluations)
 
     def read(self, run: Run) -> KernelSpectrum:
         """Return the statistics of rows that are added."""
@@ -181,9 +178,9 @@ class FeatureLabelFit(LandmarksFit):
         return read.fit(axes)
 
 
-def kept_labels(found: KernelSpectrum) -> KeptStatistics:
+def kept_labels(found: KernelSpectrum) -> KeptLabels:
     """Return the statistics that a fit kept."""
-    if not isinstance(found.state, KeptStatistics):
+    if not isinstance(found.state, KeptLabels):
         raise TypeError(f"the fit keeps {type(found.state).__name__}, where statistics of labels were expected")
     return found.state
 
@@ -269,12 +266,12 @@ class LabelledFeatures(KernelModel):
         if like is not None:
             old = kept_labels(like)
             if problem.whole:
-                old.statistics.check_whole()
-            rows, labelled = read_labels(self, rows, y, problem, like=old.supervision)
+                old.state.check_whole()
+            rows = read_labels(self, rows, y, problem, like=old.supervision)
             settings = self._settings(rows.n_columns)
-            return FeatureLabelFit(rows, settings, Choice.like(like), labelled, problem, like=like)
+            return FeatureLabelFit(rows, settings, Choice.like(like), labels_of(rows), problem, like=like)
         problem.check(rows.n_rows)
-        rows, labelled = read_labels(self, rows, y, problem)
+        rows = read_labels(self, rows, y, problem)
         settings, n = self._settings(rows.n_columns, rows.seed), rows.n_present
         if not settings.kernel.positive_semidefinite:
             raise ValueError(
@@ -285,7 +282,7 @@ class LabelledFeatures(KernelModel):
         # All rows that count as landmarks need no draw: they are named by number.
         if choice.count == n and isinstance(self.sampling, str):
             choice = Choice(n, np.flatnonzero(rows.counted.which(rows.n_rows)))
-        return FeatureLabelFit(rows, settings, choice, labelled, problem)
+        return FeatureLabelFit(rows, settings, choice, labels_of(rows), problem)
 
     def _solve(self, kept: KernelSpectrum) -> KernelSpectrum:
         read = FeatureRead(landmark_features(kept), kept_labels(kept), kept.kernel_evaluations_)
@@ -298,7 +295,7 @@ class LabelledFeatures(KernelModel):
         super()._warn(found, len(found.classes_) if known else 1)  # type: ignore[arg-type]
 
     def _template(self) -> object:
-        return KeptStatistics
+        return KeptLabels
 
 
 @with_parameters
@@ -374,8 +371,8 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
         """Plan the sweep over pairs."""
         problem, rows = self._problem(), rows_of_fit(self, rows, weighted=False)
         problem.check(rows.n_rows)
-        rows, labelled = read_labels(self, rows, y, problem)
-        if rows.nan_policy == "omit" or labelled.supervision.unlabelled:
+        rows = read_labels(self, rows, y, problem)
+        if rows.nan_policy == "omit" or labels_of(rows).supervision.unlabelled:
             raise ValueError(
                 "all pairs of rows are compared and must be known in advance: a sweep over pairs cannot omit rows with "
                 'missing values or missing labels. Remove such rows first, or use solver="landmarks".'
@@ -383,7 +380,7 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
         settings = self._settings(rows.n_columns, rows.seed)
         self._check_regression(rows.n_rows)
         check_references(rows, settings.kernel)
-        return DualFit(rows, settings, labelled)
+        return DualFit(rows, settings, labels_of(rows))
 
 
 @with_parameters

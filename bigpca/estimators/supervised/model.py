@@ -19,21 +19,23 @@ from bigpca.arrays import Array, DType, Input, Matrix
 from bigpca.data.labels import merge_classes
 from bigpca.engine.driver import solving
 from bigpca.errors import NonFiniteError, counted
-from bigpca.estimators.linear.maps import Projection, Reconstruction
+from bigpca.estimators.linear.maps import Projection, Reconstruction, SecondRead
+from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
-from bigpca.estimators.shared.growing import Grows
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.opening import read_mapped, rows_like, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
-from bigpca.estimators.shared.transformer import Estimator, of_all
+from bigpca.estimators.shared.results import KeptRows
+from bigpca.estimators.shared.transformer import of_all
 from bigpca.estimators.supervised.fits import LabelsFit, SupervisedResult
-from bigpca.estimators.supervised.problems import Problem, read_labels
-from bigpca.estimators.supervised.statistics import KeptStatistics, Supervision
+from bigpca.estimators.supervised.problems import Problem, labels_of, read_labels
+from bigpca.estimators.supervised.statistics import KeptLabels, LabelStatistics, Supervision
+from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import Hits
 from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
-from bigpca.records import Held
 from bigpca.solvers.components import NComponents
+from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.roweis import Discriminants
 
 LABELS = frozenset({"labels", "labels beside rows"})
@@ -52,7 +54,7 @@ def classifies(model: SupervisedModel) -> bool:
 
 
 @of_all
-class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, FeatureAxes):
+class SupervisedModel(SumsModel[SupervisedResult], LinearExports, FeatureAxes):
     """Scores ``U'(x - mean)`` on axes U that were learned from labels, in one read of X.
 
     A subclass defines its problem (:meth:`_problem`).
@@ -93,6 +95,8 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         Where r2 > 0, the estimated relative error of the axes by rounding; above 1e-3 with a warning.
     """
 
+    _plans = LabelsFit
+
     n_components: NComponents
     missing_labels: str = "raise"
 
@@ -100,12 +104,45 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
     def _problem(self, seed: int = 0) -> Problem:
         """Check the parameters and return the problem."""
 
-    def _solve(self, kept: KeptStatistics) -> SupervisedResult:
-        problem = self._problem()
-        problem.check(self.n_features_in_)
+    def _check(self, widths: tuple[int, ...]) -> None:
+        self._problem().check(widths[0])
+
+    def _rows(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Rows:
+        before = None if like is None else cast("KeptLabels", like).supervision
+        return read_labels(self, rows_of_fit(self, rows), y, self._problem(rows.seed), like=before)
+
+    def _empty(self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Unchecked = None) -> LabelStatistics:
+        problem, labelled = self._problem(), labels_of(cast("Rows", rows))
+        if like is None:
+            problem.check_labels(labelled, d)
+        elif problem.whole:
+            like.check_whole()  # a fit at (1, 0) kept only the diagonal of the scatter
+        return labelled.template(d, whole=problem.whole if like is None else like.moments.whole)
+
+    def _kept(self, rows: Rows, state: Unchecked) -> KeptLabels:
+        known = labels_of(rows).supervision
+        return KeptLabels(state=state, n_omitted_=0, roundings=rows.roundings, supervision=known)
+
+    def _may_doubt(self, rows: Rows) -> bool:
+        return self._problem().divides and labels_of(rows).supervision.after is None
+
+    def _doubt(self, kept: KeptLabels, solved: SupervisedResult | None = None) -> SecondRead | None:
+        if solved is not None or self._problem().error(kept.scatter) <= ENOUGH:
+            return None
+        # S_W again, in coordinates in which it is near the identity.
+        return SecondRead(kept.state.mean, slice(None), kept.scatter.refined())
+
+    def _solve(self, kept: KeptLabels, again: Unchecked = None) -> SupervisedResult:
+        problem, state = self._problem(), kept.state
+        problem.check(state.moments.n_features)
         if problem.whole:
-            kept.statistics.check_whole()
-        return SupervisedResult(kept.statistics, kept.supervision, problem.solve(kept.statistics))
+            state.check_whole()
+        refined = None if again is None else replace(kept.scatter, S=again.state.within, frame=again.frame)
+        axes = problem.solve(state, refined or (kept.scatter if problem.whole else None))
+        return self._result_of(kept, supervision=kept.supervision, axes=axes, refined=refined)
+
+    def _kept_state(self, state: Accumulator) -> Accumulator:
+        return state  # class means and others are its own
 
     @available_if(classifies)  # type: ignore[untyped-decorator]
     @maps_rows
@@ -185,14 +222,15 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         """
         f, rows = self._class_map("classes"), rows_like(self, X, y, use="more", sample_weight=sample_weight)
         like = Supervision(self.classes_, None, 0)
-        rows, labelled = read_labels(self, rows, rows.y, self._problem(), like=like)
+        rows = read_labels(self, rows, rows.y, self._problem(), like=like)
+        labelled = labels_of(rows)
         # The predicted class as a code of the given labels, -1 where none is of that class.
         classes, known, given = merge_classes(self.classes_, cast("Array", labelled.supervision.classes))
         codes = np.full(len(classes), -1.0)
         codes[given] = np.arange(len(given))
         f, flops = replace(f, classes=codes[known]), 2 * f.functions.slopes.size
         found = read_mapped(rows, f, Hits(labelled.codes), "hits", flops=flops)
-        labelled.read()
+        labelled.supervision.read()
         return found.hits / found.weight
 
     def _classified(self, X: Unchecked, output: str, *, one: bool = False) -> Lazy:
@@ -221,31 +259,8 @@ class SupervisedModel(Estimator[SupervisedResult], Grows, LinearExports, Feature
         except (TypeError, ValueError):
             return False
 
-    def _fit(self, rows: Rows, y: Unchecked, like: KeptStatistics | None = None) -> LabelsFit:
-        return self._planned(rows, y, self._problem(rows.seed), like)
-
-    def _planned(self, rows: Rows, y: Unchecked, problem: Problem, like: KeptStatistics | None = None) -> LabelsFit:
-        """Plan a fit on these rows and labels, without reading X; or the read of rows to be added."""
-        if like is not None and problem.whole:
-            like.statistics.check_whole()  # a fit at (1, 0) kept only the diagonal of the scatter
-        rows = rows_of_fit(self, rows)
-        problem.check(rows.n_columns)
-        rows, labelled = read_labels(self, rows, y, problem, like=None if like is None else like.supervision)
-        if like is not None:
-            return LabelsFit(rows, type(self).__name__, labelled, like.statistics.moments.whole, problem)
-        problem.check_labels(labelled, rows.n_columns)
-        return LabelsFit(rows, type(self).__name__, labelled, problem.whole, problem)
-
     def _warn(self, found: SupervisedResult, n_classes: int = 1) -> None:
-        super()._warn(found, len(found.statistics.moments.counts) if self._problem().needs_classes else 1)
-
-    def _restored(self, held: Held) -> SupervisedResult:
-        found = super()._restored(held)
-        found.so_far.checked()  # together
-        c, inverses = len(found.statistics.moments.counts), found.axes.inverses
-        if inverses is not None and len(inverses) != c + 1:
-            raise ValueError(f"it has inverses of shape {inverses.shape} for {c} classes")
-        return found
+        super()._warn(found, len(found.state.moments.counts) if self._problem().needs_classes else 1)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Self
+from typing import Self, cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
 from bigpca.data.batches import BatchLabels, LabelColumn
 from bigpca.data.labels import ClassLabels, Labels, TargetLabels, check_missing, check_several, open_labels
-from bigpca.data.weights import Codes, CountedRows
+from bigpca.data.weights import Codes
 from bigpca.errors import listed, real_number, warn_approximation
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.supervised.label_features import (
@@ -32,18 +32,9 @@ from bigpca.estimators.supervised.label_features import (
     arrays_of,
     label_width,
 )
-from bigpca.estimators.supervised.statistics import (
-    KeptStatistics,
-    LabelRead,
-    LabelStatistics,
-    Supervision,
-    label_statistics,
-)
-from bigpca.passes.accumulators.base import Accumulator
+from bigpca.estimators.supervised.statistics import LabelStatistics, Supervision
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.fold import Read
-from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import (
     ComponentRule,
@@ -126,42 +117,32 @@ def asked_for(n_components: NComponents, found: Axes) -> int:
     return resolve_components(n_components, values, float(values.sum()), len(values), len(values))
 
 
-@dataclass(frozen=True)
-class LabelsBeside:
-    """Labels that come with the rows of batches, which are checked after the read.
+def supervision_after(column: LabelColumn, added: bool, paired: bool, before: Supervision) -> Supervision:
+    """Return what a model keeps of labels that came with the rows of batches, which are checked after the read.
 
-    Attributes
+    Parameters
     ----------
-    column : LabelColumn
     added : bool
         Whether the rows are added to others; classes of a fit must be two at least.
     paired : bool
         Whether each class of a fit must have two rows.
+
+    Raises
+    ------
+    ValueError
+        If all labels are missing or of one class, and for a class of one row if the within-class scatter counts.
     """
-
-    column: LabelColumn
-    added: bool
-    paired: bool
-
-    def read(self, before: Supervision) -> Supervision:
-        """Return what the model keeps of the labels.
-
-        Raises
-        ------
-        ValueError
-            If all labels are missing or of one class, and for a class of one row if the within-class scatter counts.
-        """
-        values, features = self.column.labels(), before.features
-        gaps = values < 0 if before.classes is not None else np.any(np.isnan(values), axis=1)
-        check_missing(gaps, self.column.missing)
-        if before.classes is not None and not self.added:
-            labels = ClassLabels(values, before.classes, 0)
-            check_several(labels.classes[labels.counts > 0], int(labels.counts.sum()), 2)
-            if self.paired:
-                reject_singletons(labels)
-        if features is not None and isinstance(features, ColumnLabels):
-            features = features.known
-        return replace(before, features=features, unlabelled=int(gaps.sum()))
+    values, features = column.labels(), before.features
+    gaps = values < 0 if before.classes is not None else np.any(np.isnan(values), axis=1)
+    check_missing(gaps, column.missing)
+    if before.classes is not None and not added:
+        labels = ClassLabels(values, before.classes, 0)
+        check_several(labels.classes[labels.counts > 0], int(labels.counts.sum()), 2)
+        if paired:
+            reject_singletons(labels)
+    if isinstance(features, ColumnLabels):
+        features = features.known
+    return replace(before, features=features, unlabelled=int(gaps.sum()), after=None)
 
 
 @dataclass(frozen=True)
@@ -176,32 +157,13 @@ class Labelled:
     features : DeltaRows or None
         Delta (n, m) of real labels; None for classes.
     supervision : Supervision
-    counted : CountedRows
-        The rows that still count: those without a label do not.
-    beside : LabelsBeside or None
-        Of labels that come with the rows: ``supervision`` is then completed after the read.
+        Completed after the read, if labels come with the rows.
     """
 
     codes: Codes
     n_classes: int
     features: DeltaRows | None
     supervision: Supervision
-    counted: CountedRows
-    beside: LabelsBeside | None = None
-
-    def read(self) -> Supervision:
-        """Return what a model keeps of the labels after the read.
-
-        Raises
-        ------
-        ValueError
-            For labels that came with the rows, as :func:`read_labels` for others.
-        """
-        return self.supervision if self.beside is None else self.beside.read(self.supervision)
-
-    def kept(self, statistics: LabelStatistics) -> KeptStatistics:
-        """Return what a model keeps after the read; raises as :meth:`read`."""
-        return KeptStatistics(statistics, self.read())
 
     @property
     def known_codes(self) -> NDArray[np.int32]:
@@ -216,14 +178,14 @@ class Labelled:
             raise TypeError("the labels come with the rows, but they are needed before the rows are read")
         return self.codes
 
-    def templates(self, d: int, *, whole: bool) -> dict[str, Accumulator]:
-        """Accumulators of one labelled pass over rows of d columns; ``whole`` keeps the (d, d) scatter."""
-        found: dict[str, Accumulator] = {"classes": ClassMoments(d, self.n_classes, self.codes, whole)}
-        return found if self.features is None else found | {"cross": LeftProduct(d, self.features)}
+    def template(self, d: int, *, whole: bool) -> LabelStatistics:
+        """Return the empty statistics of rows of d columns; ``whole`` keeps the (d, d) scatter."""
+        cross = None if self.features is None else LeftProduct(d, self.features)
+        return LabelStatistics(ClassMoments(d, self.n_classes, self.codes, whole), cross)
 
     def describe(self) -> dict[str, object]:
         """Fingerprint of the labels."""
-        return {name: part.describe() for name, part in self.templates(1, whole=False).items()}
+        return self.template(1, whole=False).describe()
 
     @property
     def columns(self) -> int:
@@ -242,8 +204,7 @@ class Labelled:
 
     def kept_bytes(self, d: int, *, whole: bool) -> int:
         """Return the bytes of the stored statistics of rows of d columns, and of the maker of label features."""
-        states = sum(one.stored_bytes for one in self.templates(d, whole=whole).values())
-        maker = None if self.features is None else self.supervision.features
+        states, maker = self.template(d, whole=whole).stored_bytes, self.supervision.features
         return states if maker is None else states + sum(array.nbytes for array in arrays_of(maker))
 
     def delta(self) -> Matrix:
@@ -256,16 +217,15 @@ class Labelled:
         return delta
 
 
-def label_read(rows: Rows, labelled: Labelled, *, whole: bool, name: str = "labels") -> LabelRead:
-    """Declare a read of rows and their labels; ``whole`` keeps the (d, d) scatter."""
-    states = labelled.templates(rows.n_columns, whole=whole)
-    return Read.into(rows, name, states, dtype=PRECISE if whole else None).to(label_statistics)
+def labels_of(rows: Rows) -> Labelled:
+    """Return the labels that :func:`read_labels` attached to rows."""
+    return cast("Labelled", rows.y)
 
 
 def read_labels(
     model: BaseEstimator, rows: Rows, y: Unchecked, use: LabelUse, *, like: Supervision | None = None
-) -> tuple[Rows, Labelled]:
-    """Read the labels of rows, and return both; rows without a label do not count. Rows of weight 0 have none.
+) -> Rows:
+    """Return rows with their labels (:class:`Labelled`); those without one do not count. Rows of weight 0 have none.
 
     Labels of a batch are read ``like`` those of earlier rows.
 
@@ -280,11 +240,11 @@ def read_labels(
         As :func:`bigpca.data.labels.open_labels`; without labels, for a class of one row if the within-class scatter
         counts, and for a batch of labels of another width.
     """
-    missing, n, counting = model.missing_labels, rows.n_rows, rows.counted
+    missing, counting = model.missing_labels, rows.counted
     if isinstance(y, BatchLabels):
-        beside = labels_beside(y, n, use, missing, like, counting)
+        beside = labels_beside(y, rows, use, missing, like)
         if beside is not None:
-            return replace(rows, counted=beside.counted), beside
+            return beside
         y = y.in_advance()
     if y is None:
         raise ValueError(
@@ -297,9 +257,9 @@ def read_labels(
             reject_singletons(labels)
             if own is not None:  # known before the read
                 degrees_of_freedom(len(own), (float(own.sum()), float(own @ own)), labels.n_classes)
-        counting = counting.among(labels.codes) if labels.missing else counting
         found = Supervision(labels.classes, None, labels.missing)
-        return replace(rows, counted=counting), Labelled(labels.codes, labels.n_classes, None, found, counting)
+        labelled = Labelled(labels.codes, labels.n_classes, None, found)
+        return replace(rows, counted=counting.among(labels.codes) if labels.missing else counting, y=labelled)
     known = labels.values[labels.used]
     if like is None and use.spread and rows.nan_policy == "omit" and rows.dtype.kind == "f":
         raise ValueError(
@@ -314,16 +274,13 @@ def read_labels(
             f"expected. Give the same columns, or fit again."
         )
     codes = np.where(labels.used, 0, -1).astype(np.int32)
-    missed = missed_trace(maker, known, own)
-    counting = counting.among(codes) if labels.missing else counting
-    found = Supervision(None, maker, labels.missing, missed)
-    return replace(rows, counted=counting), Labelled(codes, 1, DeltaRows(maker, labels.values), found, counting)
+    found = Supervision(None, maker, labels.missing, missed_trace(maker, known, own))
+    labelled = Labelled(codes, 1, DeltaRows(maker, labels.values), found)
+    return replace(rows, counted=counting.among(codes) if labels.missing else counting, y=labelled)
 
 
-def labels_beside(
-    y: BatchLabels, n: int, use: LabelUse, missing: str, like: Supervision | None, counting: CountedRows
-) -> Labelled | None:
-    """Return the labels of batches as they are known before the read; None if they must be read in advance."""
+def labels_beside(y: BatchLabels, rows: Rows, use: LabelUse, missing: str, like: Supervision | None) -> Rows | None:
+    """Return rows with the labels of batches as they are known before the read; None if these are read in advance."""
     classes, features, width, added = y.stream.classes, None if like is None else like.features, 0, like is not None
     # Added rows have labels of the kind of the first fit: its classes, or as many columns.
     if like is not None and like.classes is None:
@@ -334,19 +291,16 @@ def labels_beside(
         width = 0 if added or use.needs_classes or y.in_memory else y.width
     if classes is None and not width:
         return None
-    rows = y.beside(n, classes, width, missing, counting.weights)
-    codes = rows if classes is not None else replace(rows, coded=True)
-    counting = counting.among(codes) if missing == "drop" else counting
-    if classes is not None:
-        beside = LabelsBeside(rows.column, added, use.needs_classes)
-        return Labelled(rows, len(classes), None, Supervision(classes, None, 0), counting, beside)
-    # Features that depend on all labels, such as the width of an RBF label kernel, need labels in advance.
-    features = features or use.features_before(rows.column, width)
-    if features is None:
-        return None
-    beside = LabelsBeside(rows.column, added, False)
-    found = Supervision(None, features, 0)
-    return Labelled(codes, 1, DeltaRows(features, rows), found, counting, beside)
+    values = y.beside(rows.n_rows, classes, width, missing, rows.counted.weights)
+    codes = values if classes is not None else replace(values, coded=True)
+    if classes is None:
+        features = features or use.features_before(values.column, width)
+        if features is None:
+            return None  # they depend on all labels, such as on the width of an RBF label kernel
+    found = Supervision(classes, features, 0, after=partial(supervision_after, values.column, added, use.needs_classes))
+    delta = None if features is None else DeltaRows(features, values)
+    labelled = Labelled(codes, 1 if classes is None else len(classes), delta, found)
+    return replace(rows, counted=rows.counted.among(codes) if missing == "drop" else rows.counted, y=labelled)
 
 
 def _opened(y: Unchecked, rows: Rows, use: LabelUse, missing: str, like: Supervision | None) -> Labels:

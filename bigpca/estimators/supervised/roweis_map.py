@@ -22,8 +22,9 @@ from bigpca.estimators.shared.fit import called, execute, fit_seed
 from bigpca.estimators.shared.opening import opened, read_mapped, rows_like
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.fits import SupervisedResult
-from bigpca.estimators.supervised.problems import check_classes
+from bigpca.estimators.supervised.fits import LabelsFit
+from bigpca.estimators.supervised.problems import check_classes, labels_of
+from bigpca.estimators.supervised.statistics import KeptLabels
 from bigpca.parameters import FACTOR
 from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.settings import setting
@@ -169,18 +170,19 @@ def roweis_map(
             f"model = {template!r} has no parameters r1 and r2 for a linear map. Give a RoweisDiscriminantAnalysis; "
             "Fisher's discriminant is the map's corner (0, 1)."
         )
-    problem = template._problem().at(0.5, 0.5)  # the whole scatter determines all points
-    rows = replace(opened(template, X, y), seed=fit_seed(template))
+    call = f"bigpca.roweis_map(X, y, model={called(template)})"
+    template = clone(template).set_params(r1=0.5, r2=0.5)  # the whole scatter determines all points
+    problem, rows = template._problem(), replace(opened(template, X, y), seed=fit_seed(template))
     if rows.covariates is not None:
         raise TypeError(LEFT_OUT)
-    fit = template._planned(rows, rows.y, problem)
+    fit = cast("LabelsFit", template._fit(rows, rows.y))
     values = grid_values(grid)
     # Rejected before the read, as are values outside [0, 1]: a scatter that must be singular.
     if 1.0 in values:
-        problem.at(0.5, 1.0).check_labels(fit.labelled, fit.rows.n_columns)
-    call = f"bigpca.roweis_map(X, y, model={called(template)})"
-    read, made = execute(template, fit, fit.read, call, progress=progress)
-    statistics = read.statistics
+        problem.at(0.5, 1.0).check_labels(labels_of(fit.rows), fit.rows.n_columns)
+    found, made = execute(template, fit, fit.read, call, progress=progress)
+    kept = cast("KeptLabels", found)
+    statistics = kept.state
     check_classes(statistics, 1.0, 1.0)
     flops = 20.0 * statistics.moments.n_features**3  # as of one fit, so that the models have its bits
     with solving_with(setting(template, "solve_threads")), blas_threads(problem.threads, flops):
@@ -192,7 +194,7 @@ def roweis_map(
             for r2 in values:
                 own = clone(template).set_params(r1=float(r1), r2=float(r2))
                 axes = problem.at(r1, r2).axes(family, statistics)
-                finish(own, rows, fit.plan, SupervisedResult(statistics, read.supervision, axes))
+                finish(own, rows, fit.plan, own._result_of(kept, supervision=kept.supervision, axes=axes))
                 own._provenance = made
                 models[-1].append(own)
     return RoweisMap(values, values.copy(), models)

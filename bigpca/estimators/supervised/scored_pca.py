@@ -34,8 +34,8 @@ from bigpca.estimators.shared.outputs import whole_map
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.tables import components_index
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, finish, with_parameters
-from bigpca.estimators.supervised.problems import Labelled, LabelUse, label_read, read_labels
-from bigpca.estimators.supervised.statistics import LabelRead, LabelStatistics, fold_labels
+from bigpca.estimators.supervised.problems import Labelled, LabelUse, labels_of, read_labels
+from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.folds import FoldStates, left_out
 from bigpca.passes.accumulators.moments import Moments
@@ -254,9 +254,9 @@ class ScoredFit(Fit[ScoredResult]):
     owner : ScoredPCA
         With the parameters of the fit.
     y : labels
-    labelled : Labelled
     scores : Read
-        Of rows, beside which are real labels if rows may be omitted, so that their spread is that of the same rows.
+        Of labelled rows, beside which are real labels if rows may be omitted, so that their spread is that of the same
+        rows.
     folds : Read or None
         Of the candidate columns, whichever they are.
     fit : Fit
@@ -268,8 +268,7 @@ class ScoredFit(Fit[ScoredResult]):
 
     owner: ScoredPCA
     y: Unchecked
-    labelled: Labelled
-    scores: LabelRead
+    scores: Read[Folded[LabelStatistics]]
     folds: Read[Folded[FoldStates]] | None
     fit: Fit[Unchecked]
 
@@ -286,6 +285,11 @@ class ScoredFit(Fit[ScoredResult]):
     max_evaluations = of_part("fit", "max_evaluations")
 
     @property
+    def labelled(self) -> Labelled:
+        """The labels."""
+        return labels_of(self.scores.rows)
+
+    @property
     def cv(self) -> tuple[int, int] | None:
         """Number and seed of the folds."""
         return None if self.folds is None else (self.owner.cv, self.rows.seed)
@@ -300,10 +304,9 @@ class ScoredFit(Fit[ScoredResult]):
         own = replace(cost, bytes=max(cost.bytes, 3 * state), output_bytes=cost.output_bytes + kept)
         return replace(own, flops=cost.flops + 0.5 * state)
 
-    def _scored(self, run: Run) -> tuple[LabelStatistics, Vector]:
-        """Read X, and return the statistics of the labelled rows and the scores of the features."""
-        found, features = fold_labels(run, self.scores), self.labelled.features
-        self.labelled.read()
+    def _scored(self, found: LabelStatistics) -> tuple[LabelStatistics, Vector]:
+        """Return the statistics of the labelled rows, without columns that are labels, and the scores of features."""
+        features = self.labelled.features
         if features is None:
             return found, scores_of_classes(found)
         if self.rows.nan_policy != "omit":
@@ -319,7 +322,8 @@ class ScoredFit(Fit[ScoredResult]):
     def run(self, run: Run) -> ScoredResult:
         """Read X for the scores, for the folds if they choose the number of features, and for the fit."""
         owner, X, shares = self.owner, mapped_lazily(self.rows), None
-        kept, scores = self._scored(run)
+        read = self.scores(run)  # one pass over X
+        kept, scores = self._scored(read.state.finished())
         order = np.argsort(-tied(scores), kind="stable")  # of equal scores the first feature first
         q = owner._count(len(scores))
         if q is None:
@@ -332,11 +336,12 @@ class ScoredFit(Fit[ScoredResult]):
         with running_part(run, "fit:", fit):
             fitted = with_reads(fit.run(run), run.reads)
         finish(inner, rows, fit.plan, fitted)
-        return ScoredResult(scores, kept.mean, selected, inner, kept.count, kept.omitted, shares)
+        return ScoredResult(scores, kept.mean, selected, inner, kept.count, read.omitted, shares)
 
     def _shares(self, run: Run, X: da.Array, candidates: Integers) -> dict[int, float]:
         """Return the mean explained share of the folds left out by number of features: q, q / 2, q / 4, and so on."""
-        owner, q, read = self.owner, len(candidates), self.owner._folding(X, candidates, self.labelled, self.rows.seed)
+        owner, q = self.owner, len(candidates)
+        read = owner._folding(X, candidates, self.scores.rows, self.rows.seed)
         states = cast("tuple[Moments, ...]", read(run).state.states)  # one pass over X
         k = owner.n_components if owner.estimator is None else getattr(owner.estimator, "n_components", None)
         ranked = np.searchsorted(np.sort(candidates), candidates)
@@ -460,7 +465,8 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         d = rows.viewed_columns
         q, rows = self._count(d), rows_of_fit(self, rows, weighted=False)
         # The estimator reads all rows. Unknown row chunks are counted once for all reads.
-        labelled = read_labels(self, rows, y, LabelUse())[1]
+        counted = read_labels(self, rows, y, LabelUse())
+        labelled = labels_of(counted)
         used = int(np.count_nonzero(labelled.known_codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
             raise ValueError(
@@ -473,12 +479,13 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         if features is not None and rows.nan_policy == "omit":
             beside = Beside(features.whole(), np.asarray)
             scored = scored.mapped(MapStep(beside, scored.n_columns + features.shape[1]))
-        scored = replace(scored, counted=labelled.counted)
+        scored = replace(scored, counted=counted.counted, y=labelled)
         # To plan with: q columns of X, or as many as cross-validation chooses among.
         some = np.arange(q or min(X.shape[1], MAX_CANDIDATES))
-        folds = self._folding(X, some, labelled, rows.seed) if q is None else None
+        folds = self._folding(X, some, scored, rows.seed) if q is None else None
         fit = self._inner_fit(X, some, y, rows.seed)[-1]
-        return ScoredFit(rows, unfitted(self), y, labelled, label_read(scored, labelled, whole=False), folds, fit)
+        scores = Read.into(scored, "labels", labelled.template(scored.n_columns, whole=False))
+        return ScoredFit(rows, unfitted(self), y, scores, folds, fit)
 
     def _inner_fit(
         self, X: da.Array, columns: Integers, y: Unchecked, seed: int
@@ -495,14 +502,15 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         """Return columns for the other parts, which omit the rows that the scores omit: those incomplete in any."""
         return columns_of(X, columns, complete=self.nan_policy == "omit" and len(columns) < X.shape[1])
 
-    def _folding(self, X: da.Array, candidates: Integers, labelled: Labelled, seed: int) -> Read[Folded[FoldStates]]:
+    def _folding(self, X: da.Array, candidates: Integers, scored: Rows, seed: int) -> Read[Folded[FoldStates]]:
         """Return the read of the candidate columns, with the labels beside them, for the moments of each fold."""
+        labelled = labels_of(scored)
         rows, codes = Rows.opened(self._columns(X, np.sort(candidates))).begun(**policies(self)), labelled.known_codes
         if labelled.features is None:
             beside = Beside(codes, partial(one_hot, n_classes=labelled.n_classes))
         else:
             beside = Beside(labelled.features.whole(), np.asarray)
-        rows = replace(rows.mapped(MapStep(beside, rows.n_columns + labelled.columns)), counted=labelled.counted)
+        rows = replace(rows.mapped(MapStep(beside, rows.n_columns + labelled.columns)), counted=scored.counted)
         # A row's fold depends on the seed and its number alone. Rows without a label have none, -1.
         drawn = np.where(codes >= 0, integers(seed, "folds", 0, len(codes), 1, self.cv)[:, 0], -1).astype(np.int32)
         return Read.into(rows, "folds", FoldStates(Moments(rows.n_columns), self.cv, drawn), dtype=PRECISE)

@@ -1,56 +1,37 @@
-"""The statistics of labelled rows that supervised fits use, and the pass that computes them.
+"""The statistics of labelled rows that supervised fits use, as a state that adds up.
 
 What a model keeps of its labelled rows, so that rows can be added to it, and models merged.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import Self, TypeAlias
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, ClassVar, Self, cast
 
 import numpy as np
 
 from bigpca.arrays import Array, Integers, Matrix, Vector, packed_diagonal, unpack
+from bigpca.costs import BlockForm, Work
 from bigpca.data.labels import merge_classes
-from bigpca.engine.jobs import PassState
-from bigpca.engine.run import Run
 from bigpca.estimators.shared.files import OF_VALUES
+from bigpca.estimators.shared.inputs import Unchecked
+from bigpca.estimators.shared.results import KeptRows
 from bigpca.estimators.supervised.label_features import STORED_FEATURES, LabelFeatures, LandmarkLabels, LinearLabels
+from bigpca.passes.accumulators.base import KEPT, Accumulator, cost_of, kept, update_all
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
-from bigpca.passes.fold import Read
+from bigpca.passes.reading.blocks import Block
 from bigpca.records import Held, of_part, pack, stored
 from bigpca.solvers.components import check_total, degrees_of_freedom
 from bigpca.solvers.eigh import rounded_squares
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import CENTRED
 
-FLOAT64 = float(np.finfo(np.float64).eps)
 
-
-def _columns_of(held: Held) -> str:
-    """Return the letter of the columns: those of rows, unless the context says of what else."""
-    return str(held.context.get("columns", "d"))
-
-
-def _held_moments(held: Held, name: str) -> ClassMoments:
-    """Return the template of stored moments.
-
-    Labels of single rows are not stored: statistics are merged, and fold no further rows themselves.
-    """
-    means, within = held.arrays[f"{name}__means"], held.arrays[f"{name}__within"]
-    held.check(f"{name}__means", means.shape, ("c", _columns_of(held)))
-    c, d = means.shape
-    return ClassMoments(d, c, np.zeros(0, np.int32), within.shape != (d,) or d == 1)
-
-
-def _held_products(held: Held, name: str) -> LeftProduct:
-    m = len(held.arrays[f"{name}__weight"])
-    return LeftProduct(held.size(_columns_of(held)), np.zeros((0, m)))
-
-
-@dataclass(frozen=True)
-class LabelStatistics:
+@dataclass
+class LabelStatistics(Accumulator):
     """Sufficient statistics of labelled rows: for supervised PCA, Fisher's and Roweis' discriminants, and PCA.
 
     Attributes
@@ -59,20 +40,62 @@ class LabelStatistics:
         Moments of the classes; of one class of all labelled rows if labels are numbers.
     cross : LeftProduct or None
         ``Delta' X`` of label features Delta (n, m); None for classes, whose one-hot features are in the moments.
-    omitted : int
-        Rows omitted because of missing values.
     precision : float
         eps of the coarsest products that were summed.
     """
 
-    moments: ClassMoments = stored(of=_held_moments)
-    cross: LeftProduct | None = stored(of=_held_products, default=None)
-    omitted: int = stored(of=int, least=0, default=0)
-    precision: float = stored(of=float, least=0, default=FLOAT64)
+    tag: ClassVar[str] = "LabelStatistics"
+    accepts: ClassVar[frozenset[str]] = frozenset({"dense", "csr", "factors", "weights"})
+    lives_there: ClassVar[bool] = True
+
+    moments: ClassMoments = field(metadata=KEPT)
+    cross: LeftProduct | None = field(default=None, metadata=KEPT)
+    precision: float = kept(default=0.0)
+    _shift: Vector | None = field(default=None, repr=False)  # of strips of sparse rows
+
+    @property
+    def _parts(self) -> list[Accumulator]:
+        return [self.moments] if self.cross is None else [self.moments, self.cross]
+
+    def _each(self, f: Callable[[Any], Any]) -> LabelStatistics:  # type: ignore[explicit-any]  # of either class
+        return replace(self, moments=f(self.moments), cross=self.cross and f(self.cross))
+
+    def for_rows(self, start: int, stop: int) -> LabelStatistics:
+        return self._each(lambda part: part.for_rows(start, stop))
+
+    def bare(self) -> LabelStatistics:
+        return self._each(lambda part: part.bare())
+
+    def update(self, block: Block) -> None:
+        self.precision = max(self.precision, float(np.finfo(block.values.dtype).eps))
+        self._shift = update_all(self._parts, block, self._shift)
+
+    def close(self) -> None:
+        self._shift = None
+        for part in self._parts:
+            part.close()
+
+    def finished(self) -> LabelStatistics:
+        with np.errstate(over="ignore", invalid="ignore"):  # which is then named
+            check_total(self.total_scatter, mean=np.append(self.mean, self.moments.means))
+        return self
+
+    def merge(self, other: LabelStatistics) -> LabelStatistics:
+        """Return the statistics of both sets of rows, of the same classes or label features."""
+        cross = None if self.cross is None or other.cross is None else self.cross.merge(other.cross)
+        precision = max(self.precision, other.precision)
+        return replace(self, moments=self.moments.merge(other.moments), cross=cross, precision=precision)
+
+    def cost(self, rows: BlockForm) -> Work:
+        return sum((cost_of(part, rows) for part in self._parts), Work())
+
+    def device_bytes(self, rows: BlockForm) -> int | None:
+        there = [part.device_bytes(rows) for part in self._parts]
+        return None if None in there else sum(map(int, there))  # type: ignore[arg-type]  # not None
 
     count = of_part("moments", "count")  # rows used
     weight = of_part("moments", "weight")  # sum of their weights; their number without weights
-    n_effective = of_part("moments", "n_effective")
+    weight_sums = of_part("moments", "weight_sums")
     mean = of_part("moments", "mean")  # of the rows used (d,)
 
     @property
@@ -176,14 +199,6 @@ class LabelStatistics:
                 "whole matrix is needed. Fit again with all rows."
             )
 
-    def merge(self, other: LabelStatistics) -> LabelStatistics:
-        """Return the statistics of both sets of rows, of the same classes or label features."""
-        cross = None
-        if self.cross is not None and other.cross is not None:
-            cross = self.cross.merge(other.cross)
-        omitted, precision = self.omitted + other.omitted, max(self.precision, other.precision)
-        return LabelStatistics(self.moments.merge(other.moments), cross, omitted, precision)
-
     def with_offset(self, more: Vector) -> LabelStatistics:
         """Return the statistics of the same rows with labels less ``more`` (m,), in addition to their offset."""
         cross = self.cross
@@ -207,21 +222,17 @@ class LabelStatistics:
         return replace(self, moments=self.moments.with_classes(positions, n_classes))
 
 
-LabelRead: TypeAlias = Read[LabelStatistics]
+def held_statistics(held: Held, name: str) -> LabelStatistics:
+    """Return the template of stored statistics.
 
-
-def fold_labels(run: Run, read: LabelRead) -> LabelStatistics:
-    """Return the statistics of all labelled rows, checked: one read of X."""
-    found = read(run)  # one pass over X
-    with np.errstate(over="ignore", invalid="ignore"):  # which is then named
-        check_total(found.total_scatter, mean=np.append(found.mean, found.moments.means))
-    return replace(found, precision=float(np.finfo(read.cost.dtype).eps))
-
-
-def label_statistics(state: PassState) -> LabelStatistics:
-    """Return the statistics of a merged state."""
-    cross = state.part("cross", LeftProduct) if "cross" in state.parts else None
-    return LabelStatistics(state.part("classes", ClassMoments), cross, state.omitted)
+    Labels of single rows are not stored: statistics are merged, and fold no further rows themselves.
+    """
+    columns = str(held.context.get("columns", "d"))  # of rows, unless the context says of what else
+    (c, d), within = held.arrays[f"{name}__moments_means"].shape, held.arrays[f"{name}__moments_within"]
+    held.check(f"{name}__moments_means", (c, d), ("c", columns))
+    labels = held.arrays.get(f"{name}__cross_weight")
+    cross = None if labels is None else LeftProduct(d, np.zeros((0, len(labels))))
+    return LabelStatistics(ClassMoments(d, c, np.zeros(0, np.int32), within.shape != (d,) or d == 1), cross)
 
 
 @dataclass(frozen=True)
@@ -237,12 +248,19 @@ class Supervision:
         Rows omitted because of missing labels.
     missed : float
         Share of the RBF label kernel's trace that its features miss; 0 for other features.
+    after : callable or None
+        Completes what is known before the read of labels that come with the rows.
     """
 
     classes: Array | None = stored(coding=OF_VALUES, optional=True)
     features: LabelFeatures | None = stored(of=STORED_FEATURES, optional=True)
     unlabelled: int = stored(of=int, least=0)
     missed: float = stored(of=float, least=0, default=0.0)
+    after: Callable[[Supervision], Supervision] | None = None
+
+    def read(self) -> Supervision:
+        """Return what is known after the read."""
+        return self if self.after is None else self.after(self)
 
     @property
     def missed_label_trace(self) -> float | None:
@@ -259,24 +277,24 @@ class Supervision:
         )
 
 
-@dataclass(frozen=True)
-class KeptStatistics:
-    """The statistics that a labelled fit keeps, so that rows can be added.
+@dataclass(frozen=True, kw_only=True)
+class KeptLabels(KeptRows):
+    """The statistics that a labelled fit keeps, of its rows or of their features, so that rows can be added."""
 
-    Attributes
-    ----------
-    statistics : LabelStatistics
-        Of the rows, or of their features.
-    supervision : Supervision
-    """
-
-    statistics: LabelStatistics = stored(of=LabelStatistics)
+    state: LabelStatistics = stored(of=held_statistics)
+    n_omitted_: int = stored(of=int, least=0)
+    roundings: tuple[float, ...] = stored(of=tuple, least=0)
     supervision: Supervision = stored(of=Supervision)
 
-    n_samples_ = of_part("statistics", "count")
-    n_omitted_ = of_part("statistics", "omitted")
+    @cached_property
+    def scatter(self) -> Scatter:
+        """S_W, to be solved."""
+        return self.state.scatter
 
-    def like(self, first: KeptStatistics) -> KeptStatistics:
+    def of(self, state: Unchecked, omitted: int) -> Self:
+        return replace(super().of(state, omitted), supervision=self.supervision.read())
+
+    def like(self, first: KeptLabels) -> KeptLabels:
         """Return the same statistics, by the label features of others.
 
         Raises
@@ -289,8 +307,7 @@ class KeptStatistics:
             raise ValueError(
                 "the labels of one model are classes, those of the other are numbers. Fit both to labels of one kind."
             )
-        statistics = self.statistics
-        moments = first.statistics.moments
+        statistics, moments = self.state, first.state.moments
         if moments.whole != statistics.moments.whole and moments.n_features > 1:
             raise ValueError(
                 "one of the models was fitted with r1 = 1 and r2 = 0, and keeps only the diagonal of the scatter. Fit "
@@ -304,19 +321,20 @@ class KeptStatistics:
                 "of each fit, and other features depend on the number of columns. Add the rows of one to the other by "
                 "partial_fit."
             )
-        return KeptStatistics(statistics, replace(self.supervision, features=one))
+        return replace(self, state=statistics, supervision=replace(self.supervision, features=one))
 
-    def merge(self, other: KeptStatistics) -> KeptStatistics:
+    def merge(self, other: KeptRows) -> Self:
         """Return those of both sets of rows; new classes are inserted in sorted order."""
-        other = other.like(self)
-        own, more, old, new = self.supervision, other.supervision, self.statistics, other.statistics
+        added = cast("KeptLabels", other).like(self)
+        own, more, old, new = self.supervision, added.supervision, self.state, added.state
         classes = own.classes
         if classes is not None and more.classes is not None:
             classes, before, now = merge_classes(classes, more.classes)
             old, new = old.with_classes(before, len(classes)), new.with_classes(now, len(classes))
-        merged, unlabelled = old.merge(new), own.unlabelled + more.unlabelled
-        missed = (own.missed * old.count + more.missed * new.count) / max(1, merged.count)
-        return KeptStatistics(merged, replace(more, classes=classes, unlabelled=unlabelled, missed=missed))
+        both = KeptRows.merge(replace(self, state=old), replace(added, state=new))
+        unlabelled = own.unlabelled + more.unlabelled
+        missed = (own.missed * old.count + more.missed * new.count) / max(1, both.state.count)
+        return replace(both, supervision=replace(more, classes=classes, unlabelled=unlabelled, missed=missed))
 
     def checked(self) -> Self:
         """Return itself; raises ValueError if the statistics and the labels differ in classes or label features."""
@@ -324,7 +342,7 @@ class KeptStatistics:
         c, m = 1 if classes is None else len(classes), 0
         if features is not None:
             m = features.features(np.zeros((1, features.columns))).shape[1]  # its arrays fit each other
-        moments, cross = self.statistics.moments, self.statistics.cross
+        moments, cross = self.state.moments, self.state.cross
         if moments.weight_sums is None and moments.count != moments.counts.sum():
             raise ValueError(
                 f"it has {moments.counts.sum():g} rows of classes, but n_samples = {moments.count} in its moments"

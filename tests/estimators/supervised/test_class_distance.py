@@ -82,7 +82,7 @@ def test_far_from_zero_lazily_in_files_and_after_added_rows(tmp_path: Path) -> N
 def test_a_singular_covariance_is_shrunk_as_ledoit_and_wolf_do_on_average() -> None:
     rows, y = X[:12], np.repeat([0, 1, 2], 4)
     model = bp.FisherDiscriminantAnalysis(regularization="pinv").fit(np.hstack([rows, rows[:, :3]]), y)
-    distance = ClassDistance.of(model._result.statistics, "raise")
+    distance = ClassDistance.of(model._result.state, "raise")
     tied = within_scatter(np.hstack([rows, rows[:, :3]]), y) / 9
     assert 0 < distance.shrinkage < 1
     shrunk = (1 - distance.shrinkage) * tied + distance.shrinkage * np.trace(tied) / 12 * np.eye(12)

@@ -75,7 +75,7 @@ def test_scores_have_variance_1_within_classes_however_many_rows_there_are() -> 
     np.testing.assert_allclose(model.components_ @ R2 @ model.components_.T, np.eye(2), atol=1e-10)
     inverse = np.linalg.inv(R2 * (N - 5) / N)
     np.testing.assert_allclose(model.coef_, model.class_means_ @ inverse, rtol=1e-9)
-    axes, between = model.components_, model._result.statistics.between
+    axes, between = model.components_, model._result.state.between
     shares = ((between @ axes.T) ** 2).sum(axis=0) / np.trace(between @ np.linalg.inv(R2) @ between.T)
     np.testing.assert_allclose(model.explained_variance_ratio_, shares, rtol=1e-9)
 

@@ -237,7 +237,7 @@ def test_a_loaded_model_is_the_one_saved_and_continues(name: str, labels: str, t
 
 
 def with_nan(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    arrays["statistics__moments__within"] = np.full_like(arrays["statistics__moments__within"], np.nan)
+    arrays["state__moments_within"] = np.full_like(arrays["state__moments_within"], np.nan)
 
 
 def with_fewer_components(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
@@ -245,11 +245,11 @@ def with_fewer_components(arrays: dict[str, Array], attributes: dict[str, Any]) 
 
 
 def with_fewer_classes(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    arrays["statistics__moments__counts"] = arrays["statistics__moments__counts"][:-1]
+    arrays["state__moments_counts"] = arrays["state__moments_counts"][:-1]
 
 
 def with_less_scatter(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    arrays["statistics__moments__within"] = arrays["statistics__moments__within"][:-1]
+    arrays["state__moments_within"] = arrays["state__moments_within"][:-1]
 
 
 def without_classes(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
@@ -272,7 +272,7 @@ def test_a_damaged_model_is_rejected(damage: Any, tmp_path: Path) -> None:
 def test_statistics_of_other_shapes_than_the_labels_are_rejected(name: str, tmp_path: Path) -> None:
     """Each array of theirs, one shorter along its last axis."""
     model = StoredModel.of(fresh(REAL_MODELS[name]).fit(X, REAL))
-    names = [n for n, a in model.arrays.items() if n.startswith(("statistics_", "supervision_")) and a.ndim]
+    names = [n for n, a in model.arrays.items() if n.startswith(("state_", "supervision_")) and a.ndim]
     assert len(names) >= 7
     for own in names:
         arrays = dict(model.arrays) | {own: model.arrays[own][..., :-1]}
