@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from bigpca.cli import options as o
-from bigpca.cli.output import ExitCode, Streams, plain, reporting
+from bigpca.cli.output import ExitCode, plain, reporting
 from bigpca.cli.runtime import running, shown
 from bigpca.engine.events import TerminalProgress
 from bigpca.engine.planning import format_seconds
@@ -43,8 +43,6 @@ def doctor(
         typer.Argument(help="Try an object store, such as s3://bucket/folder.", metavar="URL", show_default=False),
     ] = None,
     *,
-    unfinished: bool = False,
-    delete: bool = False,
     directory: Path = Path(),
     scheduler: str | None = None,
     workers_timeout: float = 60,
@@ -55,10 +53,6 @@ def doctor(
 
     Parameters
     ----------
-    unfinished
-        List the outputs below URL that a run has begun and not finished.
-    delete
-        With --unfinished: delete what is listed.
     directory : --dir PATH
         Show the free disk space of this directory.
 
@@ -68,12 +62,7 @@ def doctor(
     bigpca doctor --scheduler tcp://10.0.0.1:8786
     bigpca doctor s3://bucket/folder
     """
-    if (unfinished and url is None) or (delete and not unfinished):
-        raise typer.BadParameter("--unfinished needs a URL, and --delete needs --unfinished. Add what is missing.")
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
-        if unfinished:
-            output.finish({"command": "doctor", "unfinished": _unfinished(output, str(url), delete)})
-            return
         if url is not None:
             output.doing(f"trying {public(url)} ...")
             tried = store_facts(url)
@@ -154,27 +143,6 @@ def self_test() -> dict[str, Any]:
     passed = intact and error < 1e-10
     result = f"passed (eigenvalues within {error:.0e})" if passed else f"FAILED: intact={intact}, error={error:.1e}"
     return {"passed": passed, "result": result, "eigenvalue_error": error, "seconds": time.monotonic() - start}
-
-
-def _unfinished(output: Streams, url: str, delete: bool) -> list[dict[str, Any]]:
-    """Show what runs have begun and not finished below a URL, and delete it if that is wanted."""
-    from bigpca.storage.objects import unfinished
-    from bigpca.storage.places import ObjectStore
-
-    place = ObjectStore(url)
-    listed, chunks, damaged = unfinished(place)
-    for one in listed:
-        output.say(f"{one.url}: {len(one.keys):,} objects, {format_bytes(one.nbytes)}")
-        output.say(f"  of {one.claim.describe()}")
-        if delete:
-            place.delete(one.keys)
-    for where, n in chunks.items():
-        output.say(f"{where}: not deleted: {counted(n, 'chunk')} without zarr.json or claim")
-    for said in damaged:
-        output.say(f"not deleted: {said}")
-    deleted = " and deleted. Parts of uploads that were broken off are deleted by a rule of the provider" * delete
-    output.say(f"{counted(len(listed), 'unfinished output')} found{deleted}.")
-    return [{"url": one.url, "objects": len(one.keys), "bytes": one.nbytes, **plain(one.claim)} for one in listed]
 
 
 def store_facts(url: str) -> dict[str, str]:

@@ -41,7 +41,7 @@ from bigpca.engine.layout import MIB, SLAB_ROWS
 from bigpca.engine.local import check_end, current_client, local_threads
 from bigpca.engine.planning import THREAD_BYTES, Layout, Plan
 from bigpca.engine.run import Run
-from bigpca.errors import MemoryBudgetError, OutputExistsError, warn_caller
+from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, warn_caller
 from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.passes.graphs import wrap_sources
@@ -432,7 +432,11 @@ def plan_writing(
         put = flight_bytes(chunks, chunk)
         requests, in_flight = requests + chunks, max(in_flight, put, min(in_flight + put, MAX_BYTES))
         if form.kind == "table" and rows.n_rows * row > places.LARGEST_PUT:
-            notes += ("the table is put in parts, which no store does only if it is absent: its claim alone decides",)
+            where = places.ObjectStore(place).describe()
+            raise OutputWriteError(
+                f"a table of {rows.n_rows * row:,} bytes cannot be put at {where}, where one object has at most "
+                f"{places.LARGEST_PUT:,}. Write a Zarr array (.zarr) there, or the table to a disk."
+            )
         if (found := places.ObjectStore(place).conditions()) != "enforced":
             notes += (f"conditional writes are {found}: nothing keeps another run from writing there (exclusive=True)",)
     return Plan(

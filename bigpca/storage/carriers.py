@@ -131,8 +131,6 @@ def _layout(given: tuple[int | None, ...], dtype: DTypeLike, chunk_rows: int, id
             f"an output of dtype {kind} was requested, but only bool, integers and floats (up to 64 bits) are written. "
             "Choose float32 or float64."
         )
-    if len(shape) < 2 or shape[0] < 0 or min(shape[1:]) < 1:
-        raise ValueError(f"an output of shape {tuple(shape)} was requested, but it must be (n, d) with d >= 1.")
     if chunk_rows < 1:
         raise ValueError(f"chunk_rows is {chunk_rows}, but it must be at least 1.")
     n, d = int(shape[0]), math.prod(shape[1:])

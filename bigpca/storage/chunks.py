@@ -93,8 +93,7 @@ class ChunkWriter(ABC):
         TypeError
             If the dtype cannot be cast to the output's (floats to integers, complex, objects).
         OSError
-            With ``errno.ENOSPC`` if the disk is full (states the bytes required and free, and where), or
-            ``errno.EFBIG`` if files may not be that large.
+            If the disk is full, or files may not be that large: states the bytes required and free, and where.
         FileNotFoundError
             If the unfinished output is gone: finished, or started again by another run.
         """

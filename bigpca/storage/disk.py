@@ -79,27 +79,17 @@ class DiskChunks(ChunkWriter):
         """Say in errors of the file system what was not written, and that finished chunks are kept."""
         try:
             yield
+        except FileNotFoundError as error:
+            message = f"{self.store} is gone or now belongs to another run, so {what} was not written"
+            raise FileNotFoundError(errno.ENOENT, message) from error
         except OSError as error:
-            if error.errno in (errno.ENOSPC, errno.EDQUOT):
-                message = (
-                    f"the disk is full: {what} needs {size:,} bytes, and {files.free_bytes(self.store):,} are free at "
-                    f"{self.store}. Free space and rerun: finished chunks are kept"
-                )
-                raise OSError(errno.ENOSPC, message) from error
-            if error.errno == errno.EFBIG:
-                message = (
-                    f"{what} needs a file of {size:,} bytes, more than may be written at {self.store} (ulimit -f, or "
-                    "the file system's own limit). Raise it and rerun: finished chunks are kept"
-                )
-                raise OSError(errno.EFBIG, message) from error
-            if isinstance(error, FileNotFoundError):
-                message = f"{self.store} is gone or now belongs to another run, so {what} was not written"
-                raise FileNotFoundError(errno.ENOENT, message) from error
+            kind = OSError if error.errno in files.NO_SPACE else OutputWriteError
             message = (
-                f"{what} cannot be written at {self.store} ({error.strerror}). Fix that and rerun: finished chunks are "
-                "kept"
+                f"{what} of {size:,} bytes cannot be written at {self.store}, where {files.free_bytes(self.store):,} "
+                f"are free ({error.strerror}). Free space, raise the limit (ulimit -f) or mend the disk, and rerun: "
+                "finished chunks are kept"
             )
-            raise OutputWriteError(error.errno, message) from error
+            raise kind(error.errno, message) from error
 
     def _write_file(self, index: int, data: bytes) -> ChunkRecord:
         final, durable = self.chunk_path(index), len(data) >= FSYNC_BYTES

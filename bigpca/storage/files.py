@@ -51,7 +51,7 @@ MANY_FILES = 2000  # beyond this, one os.sync() is cheaper than an fsync per fil
 MUTEX_SECONDS = 10.0  # for which a folder is locked by others, at most
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:")  # of a URL, as a part of a path
-SUFFIX_BYTES = len("..partial.new-") + 32  # the longest addition to an output's name
+LONGEST_NAME = 255 - len("..partial.new-") - 32  # bytes of an output's name, with the longest addition to it
 MAX_DOCUMENT_BYTES = 64 * 2**20  # of metadata; parsing takes about 20 times the memory
 MARKERS = ("zarr.json", ".zarray", ".zgroup")  # of an array or a group of Zarr
 DOCUMENTS = (*MARKERS, ".zattrs", ".zmetadata")
@@ -65,7 +65,6 @@ PROOF = "bigpca"  # in a temporary sibling, the file that repeats its name
 OLD = "old"  # in it, what is being replaced
 ABSENT = (-1, 0)
 LOOKERS = 32  # threads that look at many files
-DEFLATE_RATIO = 1032  # deflate's largest compression ratio (zlib's manual)
 NON_FINITE = "__non_finite__"  # {"__non_finite__": "nan" | "inf" | "-inf"}
 _SCHEME = r"[A-Za-z][A-Za-z0-9+.-]*://"
 # Of a user with a password, the last part also holds "/", "?" and "#", which users forget to encode; no port does.
@@ -100,9 +99,10 @@ def writing(path: str | os.PathLike[str]) -> Iterator[None]:
     target = Path(path)
     reject_url(target)
     try:
-        length, most = len(os.fsencode(target.name)), _longest_name(target)
-        if length > most:
-            raise OSError(errno.ENAMETOOLONG, f"its name has {length} bytes, but at most {most} are possible here")
+        if (length := len(os.fsencode(target.name))) > LONGEST_NAME:
+            raise OSError(
+                errno.ENAMETOOLONG, f"its name has {length} bytes, but at most {LONGEST_NAME} are possible here"
+            )
         yield
     except (OutputExistsError, OutputWriteError, BlockingIOError):
         raise
@@ -135,17 +135,6 @@ def reject_url(path: Path) -> None:
             f"{url} is a URL, but this output is written to a local folder. Write to a local path, and copy it; where "
             "URLs are accepted, pass them as a str."
         )
-
-
-def _longest_name(target: Path) -> int:
-    """Return how many bytes an output's name may have, so that its temporary siblings can be named too."""
-    place = target.absolute().parent
-    while not os.path.isdir(place) and place != place.parent:
-        place = place.parent
-    longest = 255
-    if sys.platform != "win32":
-        longest = os.pathconf(place, "PC_NAME_MAX")
-    return longest - SUFFIX_BYTES
 
 
 def fsync_path(path: Path) -> None:
@@ -761,45 +750,6 @@ def is_there(path: str | os.PathLike[str]) -> bool:
     return True
 
 
-def check_member(info: zipfile.ZipInfo, header_bytes: int, nbytes: int) -> None:
-    """Reject a member whose header declares a size other than its own, or more than its compressed bytes can hold.
-
-    Parameters
-    ----------
-    info : zipfile.ZipInfo
-    header_bytes : int
-        Length of its ``.npy`` header.
-    nbytes : int
-        Bytes of values that the header declares.
-
-    Raises
-    ------
-    ValueError
-        States the sizes.
-    """
-    if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-        raise ValueError(
-            f"{info.filename} is compressed by method {info.compress_type}; stored or deflated was expected"
-        )
-    ratio = 1 if info.compress_type == zipfile.ZIP_STORED else DEFLATE_RATIO
-    if info.file_size != header_bytes + nbytes or info.file_size > ratio * info.compress_size:
-        raise ValueError(
-            f"{info.filename} declares {nbytes:,} bytes of values, but has {info.file_size:,} bytes, compressed to "
-            f"{info.compress_size:,}"
-        )
-
-
-def check_place(info: zipfile.ZipInfo, held: int) -> None:
-    """Reject an entry that starts outside its file of ``held`` bytes; seeking there would be an unexplained OSError.
-
-    Raises
-    ------
-    zipfile.BadZipFile
-    """
-    if not 0 <= info.header_offset < held:
-        raise zipfile.BadZipFile(f"{info.filename} would start at byte {info.header_offset:,} of {held:,}")
-
-
 def read_arrays(path: str | os.PathLike[str] | io.BytesIO, limit: int) -> dict[str, Array]:
     """Read all arrays of a ``.npz`` file that :func:`numpy.savez` wrote, of at most ``limit`` bytes; never unpickles.
 
@@ -810,16 +760,15 @@ def read_arrays(path: str | os.PathLike[str] | io.BytesIO, limit: int) -> dict[s
     """
     arrays = {}
     with path if isinstance(path, io.BytesIO) else open_regular(path) as file, zipfile.ZipFile(file) as archive:
-        held = file.seek(0, os.SEEK_END)
         if (promised := sum(info.file_size for info in archive.infolist())) > limit:
             raise ValueError(f"its arrays have {promised:,} bytes, and at most {limit:,} were expected")
         for info in archive.infolist():
-            check_place(info, held)
-            if info.compress_size > held:
-                raise ValueError(f"{info.filename} has {info.compress_size:,} bytes in a file of {held:,}")
+            if info.header_offset < 0:  # to seek there would be an unexplained OSError
+                raise zipfile.BadZipFile(f"{info.filename} would start at byte {info.header_offset:,}")
             with archive.open(info) as member:
                 shape, _, dtype = read_npy_header(member)
-                check_member(info, member.tell(), math.prod(shape) * dtype.itemsize)
+                if info.file_size != member.tell() + (nbytes := math.prod(shape) * dtype.itemsize):
+                    raise ValueError(f"{info.filename} declares {nbytes:,} bytes of values in {info.file_size:,} bytes")
             with archive.open(info) as member:
                 arrays[info.filename.removesuffix(".npy")] = np.lib.format.read_array(member, allow_pickle=False)
     return arrays

@@ -18,7 +18,6 @@ import re
 import socket
 import uuid
 import zlib
-from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
@@ -27,7 +26,7 @@ from datetime import UTC, datetime
 from functools import partial
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +60,7 @@ from bigpca.storage.grammar import (
     waiting,
 )
 from bigpca.storage.outputs import LEVEL, Output, OutputLayout, Reserved, partial_document, rows_at_end
-from bigpca.storage.places import LARGEST_PUT, Entry, ObjectStore
+from bigpca.storage.places import Entry, ObjectStore
 from bigpca.storage.requests import in_order, requests, together
 
 log = logging.getLogger("bigpca")
@@ -338,7 +337,8 @@ class ObjectOutput(Output):
                 self._form.write(file, self.writer, annotations)
                 try:
                     replaces = self._claim.replaces if self.place.exists("") else ""
-                    self.place.upload("", file, if_etag=replaces or None, mark=self.writer.mark)
+                    data: Any = np.memmap(file, np.uint8, "r").data
+                    self.place.put("", data, if_absent=not replaces, if_etag=replaces or None, mark=self.writer.mark)
                 except OccupiedError as error:
                     if error.found.mark != self.writer.mark:
                         raise _appeared(self.path) from None
@@ -728,8 +728,6 @@ def _reject_object(place: ObjectStore, overwrite: bool, key: str = "", instead: 
 def write_file(out: Any, data: bytes, *, overwrite: bool) -> str:
     """Put one object, if absent or in place of another one, and return its URL."""
     place = ObjectStore(out)
-    if len(data) > LARGEST_PUT:
-        raise OutputWriteError(f"{place.describe()} would have {len(data):,} bytes; one request puts at most 4 GiB.")
     try:
         place.put("", data, if_absent=not overwrite)
     except OccupiedError:
@@ -779,41 +777,6 @@ def clear(place: ObjectStore, listed: Collection[str], claim: Claim) -> None:
         place.delete([root, *(key for key in own if key.startswith(f"{PROVENANCE}/"))])
     place.delete([start + ROOT for start in waiting(listed)])
     place.delete([key for key in own if key not in (root, CLAIM)])
-
-
-class Unfinished(NamedTuple):
-    """An output that a run has begun at a URL, and not published: whose it is, and what it has put."""
-
-    url: str
-    claim: Claim
-    keys: list[str]
-    nbytes: int
-
-
-def unfinished(place: ObjectStore) -> tuple[list[Unfinished], dict[str, int], list[str]]:
-    """Return the outputs below a prefix that have a claim, and nothing that makes them visible; one listing.
-
-    And, by URL, how many chunks there are of arrays without both; and what is said of damaged claims.
-    """
-    sizes, found, damaged = {entry.key: entry.size for entry in place.list()}, [], []
-    for key in [key for key in sizes if key.endswith(CLAIM)]:
-        start, name = key.removesuffix(CLAIM), key.removesuffix(CLAIM).rstrip("/")
-        below = [one[len(start) :] for one in sizes if one.startswith(start)]
-        if not waiting(below):
-            try:
-                claim = Claim.parse(place.get(key).data, place.describe(key))
-            except OutputExistsError as error:
-                damaged.append(str(error))
-                continue
-            if (sizes.get(start + ROOT) or sizes.get(name)) and not claim.replaces:
-                continue
-            own = [start + one for one in sort_keys(below, claim.members)[0] if not claim.leaves(one)]
-            found.append(Unfinished(place.describe(name), claim, own, sum(sizes[one] for one in own)))
-    known = {key for one in found for key in one.keys}
-    chunks = (re.fullmatch(r"((.*)/|())c(/\d+)+", key) for key in sizes if key not in known)
-    names = Counter(match[2] or "" for match in chunks if match)
-    bare = {place.describe(name): n for name, n in names.items() if f"{name}/{ROOT}".lstrip("/") not in sizes}
-    return found, bare, damaged
 
 
 def _unfinished(place: ObjectStore, claim: Claim, more: str) -> str:

@@ -18,15 +18,11 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future
 from contextlib import suppress
 from datetime import timedelta
 from importlib.util import find_spec
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypeVar
 from urllib.parse import quote
-
-import numpy as np
 
 from bigpca.errors import OutputWriteError, UnansweredError, brief
 from bigpca.storage.files import (
@@ -57,15 +53,13 @@ SILENT_SECONDS = 18.0  # without a byte, after which a connection is dead
 SENT_RATE = 5e6  # bytes a second that leave at least
 LISTED = 1000  # objects per request of a listing
 LARGEST_PUT = 4 * 2**30  # bytes of one object in one request
-PART_BYTES = 64 * 2**20  # of a larger one: at most 10,000 parts are allowed, so up to 625 GiB
-PARTS = 8  # at the same time
 WRITING = ("put", "delete")  # requests that change a store
 MARK = "bigpca"  # the attribute of an object that says which run wrote it
 SECRET = re.compile("secret|token|sas|password|account_key|access_key|credential|service_account_key|shared_key")
 CLIENT_OPTIONS = ("allow_http", "allow_invalid_certificates", "connect_timeout", "proxy_url", "timeout", "user_agent")
 NO_SECRET = ("access_key_id", "client_id", "credential_provider_type")
 _STATUS = re.compile(r"status code: (\d{3})")
-_CONDITIONS: dict[object, Future[Conditions]] = {}
+_CONDITIONS: dict[object, Conditions] = {}
 _STORES: dict[tuple[str, str, int, float], Store] = {}
 _SETTINGS = ("AWS_", "GOOGLE_", "AZURE_", "STORAGE_EMULATOR")  # variables that stores read when they are opened
 _LOCK = threading.Lock()
@@ -362,6 +356,11 @@ class ObjectStore:
         """
         import obstore
 
+        if len(data) > LARGEST_PUT:
+            raise OutputWriteError(
+                f"{self.describe(key)} would have {len(data):,} bytes, and one request puts at most {LARGEST_PUT:,}. "
+                "Write scores as a Zarr array (.zarr), and larger files to a disk."
+            )
         conditional = (if_absent or if_etag is not None) and self.conditions() == "enforced"
         mode: Any = "overwrite"
         if conditional:
@@ -397,11 +396,8 @@ class ObjectStore:
         """Put what a function writes to a file, like :meth:`put`, and return its size; all its bytes are in memory."""
         buffer = io.BytesIO()
         write(buffer)
-        data = buffer.getvalue()
-        if len(data) > LARGEST_PUT:
-            raise OSError(f"{key} has {len(data):,} bytes, and one request puts at most {LARGEST_PUT:,}")
-        self.put(key, data, if_absent=if_etag is None, if_etag=if_etag)
-        return len(data)
+        self.put(key, buffer.getvalue(), if_absent=if_etag is None, if_etag=if_etag)
+        return buffer.tell()
 
     def opened(self, key: str) -> io.BytesIO:
         """Return an object as a file."""
@@ -422,25 +418,6 @@ class ObjectStore:
 
         part = self.request("get", key, lambda: obstore.get(self.store, self.key(key), options={"range": (0, 1)}))
         return str(dict(part.attributes).get(MARK, ""))
-
-    def upload(self, key: str, file: Path, *, if_etag: str | None = None, mark: str = "") -> None:
-        """Put a file as :meth:`put` does; one above 4 GiB in parts, and the last of several writers wins.
-
-        Raises
-        ------
-        OccupiedError
-        """
-        import obstore
-
-        if file.stat().st_size <= LARGEST_PUT:
-            data: Any = np.memmap(file, np.uint8, "r").data
-            self.put(key, data, if_absent=if_etag is None, if_etag=if_etag, mark=mark)
-            return
-        if if_etag is None and self.exists(key):
-            raise OccupiedError(f"{self.describe(key)} exists", Content(b"", "", self.mark(key)))
-        options: Any = {"attributes": {MARK: mark} if mark else None, "chunk_size": PART_BYTES, "use_multipart": True}
-        store = self.sending(PARTS * PART_BYTES)
-        self.request("put", key, lambda: obstore.put(store, self.key(key), file, max_concurrency=PARTS, **options))
 
     def delete(self, keys: Iterable[str]) -> None:
         """Delete objects, as far as they exist; one request per 1,000 where the store can."""
@@ -469,18 +446,9 @@ class ObjectStore:
             For a store that cannot be written.
         """
         known = (self.root, repr(sorted(self.options.items())), id(self._held or None))
-        with _LOCK:
-            first = known not in _CONDITIONS
-            asked = _CONDITIONS.setdefault(known, Future())
-        if first:  # others wait for its answer, also if that is an error
-            try:
-                asked.set_result(self._probe())
-            except BaseException as error:
-                _CONDITIONS.pop(known, None)
-                stopped = ConnectionError(f"{self}: its check was stopped by {type(error).__name__}. Run it again.")
-                asked.set_exception(error if isinstance(error, Exception) else stopped)
-                raise
-        return asked.result()
+        if known not in _CONDITIONS:
+            _CONDITIONS[known] = self._probe()
+        return _CONDITIONS[known]
 
     def _probe(self) -> Conditions:
         import obstore
@@ -495,15 +463,10 @@ class ObjectStore:
             obstore.put(self.store, self.key(key), b"", mode="create", use_multipart=False)
 
         try:
-            self.request("put", key, create)
+            for _ in range(3):  # a run that published here may have deleted the first one
+                self.request("put", key, create)
         except _UnsupportedError:
             return "rejected"
-        except _UnmetError:  # the answer to the first try was lost
-            self.delete([key])
-            return "enforced"
-        try:
-            for _ in range(2):  # a run that published here may have deleted the first one
-                self.request("put", key, create)
         except _UnmetError:
             return "enforced"
         finally:
@@ -545,11 +508,6 @@ class ObjectStore:
             return brief(_reason(error), 300)
         if is_denied(error):
             raise denied(at, verb, _reason(error)) from error
-        if isinstance(error, exceptions.InvalidPathError):
-            raise OSError(
-                f"{at}: an object here has an empty part, '.' or '..' in its key, which no path names, so nothing can "
-                f"be listed ({brief(_reason(error), 300)}). Nothing was changed. Rename that object."
-            ) from error
         if isinstance(error, FileNotFoundError):
             if "NoSuchBucket" not in str(error) and verb not in ("put", "list"):
                 raise FileNotFoundError(f"{at} does not exist.") from error

@@ -56,7 +56,7 @@ def test_a_full_disk_says_what_to_do_and_the_rerun_continues(small_disk):
         for index in range(3):
             output.writer.write(index, noise[:10])
         (small_disk / "other").write_bytes(b"x" * 880 * 1024)
-        with pytest.raises(OSError, match=r"the disk is full: chunk 3 needs .* are free.*and rerun") as caught:
+        with pytest.raises(OSError, match=r"chunk 3 of .* are free \(No space .*and rerun") as caught:
             output.writer.write(3, noise[:10])
         assert caught.value.errno == 28
     with pytest.raises(MemoryBudgetError):
@@ -139,8 +139,6 @@ def test_narrowing_keeps_nan_and_infinity_that_were_there(path):
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
-        ({"shape": (5, 0)}, ValueError, r"shape \(5, 0\) was requested, but it must be \(n, d\) with d >= 1"),
-        ({"shape": (5,)}, ValueError, r"shape \(5,\)"),
         ({"chunk_rows": 0}, ValueError, "chunk_rows is 0, but it must be at least 1"),
         ({"dtype": "complex64"}, TypeError, "an output of dtype complex64 was requested"),
         ({"dtype": object}, TypeError, "an output of dtype object was requested"),

@@ -6,9 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -79,34 +77,6 @@ def test_the_store_is_asked_what_it_does_about_conditions(place: ObjectStore, re
             place.check_exclusive()
 
 
-def test_a_store_that_does_not_answer_blocks_no_other_and_is_asked_once_by_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    silent, other, end = ObjectStore(MemoryStore()), ObjectStore(MemoryStore()), threading.Event()
-    asked, waits = threading.Semaphore(0), threading.Semaphore(0)
-
-    class Watched(Future[str]):
-        def result(self, timeout: float | None = None) -> str:
-            waits.release()
-            return super().result(timeout)
-
-    def probe(place: ObjectStore) -> str:
-        if place is silent:
-            asked.release()
-            end.wait(20)
-            raise OutputWriteError("no answer")
-        return "enforced"
-
-    monkeypatch.setattr(ObjectStore, "_probe", probe)
-    monkeypatch.setattr(places, "Future", Watched)
-    with ThreadPoolExecutor(2) as pool:
-        found = [pool.submit(silent.conditions) for _ in range(2)]
-        assert asked.acquire(timeout=20)
-        assert waits.acquire(timeout=20)
-        assert (other.conditions(), any(one.done() for one in found)) == ("enforced", False)
-        end.set()
-        assert [str(one.exception(20)) for one in found] == ["no answer"] * 2
-    assert not asked.acquire(blocking=False)
-
-
 def answers(*failures: Any) -> Callable[..., Any]:
     """Fail the first calls: before the real one, or after it where ``("after", error)`` is given."""
     left: Iterator[Any] = iter(failures)
@@ -162,19 +132,6 @@ def test_a_body_that_is_cut_is_got_again(place: ObjectStore, monkeypatch: pytest
 
     monkeypatch.setattr(obstore, "get", lambda *given, **options: Cut(real(*given, **options)))
     assert place.get("c/0").data == b"0123456789"
-
-
-@enforced
-def test_a_file_above_the_largest_put_is_put_in_parts_if_it_is_absent(
-    place: ObjectStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(places, "LARGEST_PUT", 8)
-    (tmp_path / "table").write_bytes(b"0123456789")
-    place.upload("scores.npy", tmp_path / "table", mark="one")
-    assert (place.get("scores.npy").data, place.mark("scores.npy")) == (b"0123456789", "one")
-    with pytest.raises(OccupiedError) as caught:
-        place.upload("scores.npy", tmp_path / "table", mark="two")
-    assert caught.value.found.mark == "one"
 
 
 def test_a_store_that_does_not_answer_is_an_error_with_the_key(
