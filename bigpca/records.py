@@ -1,10 +1,9 @@
 """Frozen records whose fields say what a file holds of them; files are written, checked and read back from that.
 
 A record is a dataclass with fields made by :func:`stored`. :func:`pack` returns its arrays and JSON values, and
-:func:`unpack` the record, after it has compared dtypes, ranges and sizes: a file is not trusted. :func:`bytes_of` is
-the size of the arrays of a record that does not exist yet. A part of a record has the name of its field before two
-underscores, and what is None is not in the file. Fields that no file holds (a kernel that parameters name) come from
-the context.
+:func:`unpack` the record, after it has compared dtypes, ranges and sizes: a file is not trusted. A part of a
+record has the name of its field before two underscores, and what is None is not in the file. Fields that no file holds
+(a kernel that parameters name) come from the context.
 """
 
 from __future__ import annotations
@@ -230,19 +229,6 @@ def size_of(record: Any, letter: str) -> int | None:
 def of_part(part: str, name: str) -> property:
     """Return the attribute of a record that is one of its part; None where the part is None, or lacks it."""
     return property(lambda found: getattr(getattr(found, part), name, None))
-
-
-def bytes_of(kind: type, sizes: Mapping[str, int], *also: str) -> int:
-    """Return the bytes of the arrays of a record of those sizes: those that all have, and ``also`` others."""
-    total = 0
-    for one in _stored(kind):
-        form = one.metadata[FORM]
-        if one.name in also or not (form.optional or one.default is not MISSING):
-            if form.sizes is not None:
-                total += 8 * math.prod(int(size) if size.isdigit() else sizes[size] for size in form.sizes)
-            elif _is_record(form.of):
-                total += bytes_of(form.of, sizes, *also)
-    return total
 
 
 def described(key: str, kinds: Mapping[str, type[Record]], values: Mapping[str, Any]) -> Record:

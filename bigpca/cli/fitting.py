@@ -31,6 +31,7 @@ from bigpca.cli.stores import components_table, describe, facts
 from bigpca.engine.events import PassCounter, TerminalProgress
 from bigpca.engine.planning import Plan, format_seconds, format_times
 from bigpca.errors import an, counted, format_bytes
+from bigpca.settings import setting
 from bigpca.storage.files import kind_of
 from bigpca.storage.forms import STORES, check_extension
 
@@ -340,7 +341,8 @@ def fit(
             if made is None or not made_at(outputs.scores, found.fingerprint):
                 reject_existing(outputs.scores, outputs.overwrite, "scores")
             _show_plan(output, planned, shows, outputs)
-            reject_unwritable(outputs.model, "model", planned.output_bytes)
+            kept = min(planned.state_bytes, setting(model, "keep_state_bytes"))
+            reject_unwritable(outputs.model, "model", kept)
             reject_unwritable(outputs.scores, "scores store", _scores_bytes(data, model))
             with MemoryMeter(client) as meter:
                 if made is not None:

@@ -264,15 +264,12 @@ class SolveCost:
         Peak memory of the solve, with the states that it is computed from.
     held_bytes : int
         What the fitting process holds during all passes as well.
-    output_bytes : int
-        Of the model.
     """
 
     flops: float = 0.0
     between: float = 0.0
     bytes: int = 0
     held_bytes: int = 0
-    output_bytes: int = 0
 
 
 @dataclass(frozen=True)
@@ -392,7 +389,6 @@ def plan_of(
         state_bytes=max((one.state_bytes for one in passes), default=0),
         block_rows=max((one.block_rows for one in passes), default=0),
         peak_bytes=-(-peak // threads) + THREAD_BYTES,
-        output_bytes=solve.output_bytes,
         resources=resources,
         notes=notes,
         evaluations=sum(one.evaluations * times for one, times in usual),
@@ -426,8 +422,6 @@ class Plan(Shown):
         Largest number of rows multiplied at a time.
     peak_bytes : int
         Peak memory of one worker thread above the idle process, with its share of what the process holds.
-    output_bytes : int
-        Bytes of the model (and of scores, where they are written).
     resources : Resources
     notes : tuple of str
     evaluations : float
@@ -444,6 +438,8 @@ class Plan(Shown):
     rows_known : bool
         Whether the number of rows is known. If it is not, bytes_read, flops, tasks and evaluations are those of a
         million rows.
+    output_bytes : int
+        Bytes of what is written; 0 for a fit.
     requests : int
         To an object store, over all passes; 0 for local files.
     flight_bytes : int
@@ -459,7 +455,6 @@ class Plan(Shown):
     state_bytes: int
     block_rows: int
     peak_bytes: int
-    output_bytes: int
     resources: Resources
     notes: tuple[str, ...] = field(default=())
     evaluations: float = 0.0
@@ -468,6 +463,7 @@ class Plan(Shown):
     costs: tuple[PassCost, ...] = ()
     solve: SolveCost = SolveCost()
     rows_known: bool = True
+    output_bytes: int = 0
     requests: int = 0
     flight_bytes: int = 0
 
@@ -610,7 +606,7 @@ class Plan(Shown):
                 f"{format_bytes(self.peak_bytes)} each) above {format_bytes(resources.baseline_bytes)} when idle",
             ),
             ("limit", f"{where}: {'fits' if self.fits else 'DOES NOT FIT'}"),
-            ("output", format_bytes(self.output_bytes)),
+            *([("output", format_bytes(self.output_bytes))] if self.output_bytes else []),
             *(("note", note) for note in self.notes),
         ]
 

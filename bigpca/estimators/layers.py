@@ -329,7 +329,7 @@ def _summed(plans: Mapping[str, Plan]) -> Plan:
     each = ", ".join(f"{name}: {plan.solver}" for name, plan in plans.items())
     sums = {
         name: sum(getattr(plan, name) for plan in every)
-        for name in ("bytes_read", "flops", "tasks", "state_bytes", "peak_bytes", "output_bytes")
+        for name in ("bytes_read", "flops", "tasks", "state_bytes", "peak_bytes")
     }
     costs = [replace(one, name=f"{name}: {one.name}") for name, plan in plans.items() for one in plan.costs]
     solve = SolveCost(sum(plan.solve.flops for plan in every), sum(plan.solve.between for plan in every))

@@ -28,7 +28,7 @@ from bigpca.estimators.kernel.spectrum import (
 from bigpca.estimators.linear.approximate_pca import Sketched, solve_nystrom
 from bigpca.estimators.linear.maps import given_sketch
 from bigpca.estimators.linear.spectrum import Settings, check_enough_rows, shown_components
-from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify
+from bigpca.estimators.shared.certificates import Certificate, certify
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
@@ -97,10 +97,7 @@ class KernelSketchFit(PairsFit):
         return products(self.rows, self.settings.kernel, q).costing(driver_bytes=held).repeated(sweeps)
 
     def solve_cost(self) -> SolveCost:
-        n, q = self.rows.n_rows, self.q
-        given = counted(self.settings.n_components)
-        k = q if given is None else min(given, q)
-        return self.cost_of(k, 8.0 * n * q * q, beside=certificate_bytes(k, n))
+        return self.cost_of(8.0 * self.rows.n_rows * self.q**2)
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings = self.rows, self.settings

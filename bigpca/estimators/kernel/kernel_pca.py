@@ -46,7 +46,7 @@ from bigpca.estimators.linear.krylov import (
     warn_unconverged,
 )
 from bigpca.estimators.linear.spectrum import check_enough_rows
-from bigpca.estimators.shared.certificates import Certificate, certificate_bytes
+from bigpca.estimators.shared.certificates import Certificate
 from bigpca.estimators.shared.fit import choose
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
@@ -168,8 +168,8 @@ class DenseFit(PairsFit):
         return sweep.costing(finish_bytes=held + solve)
 
     def solve_cost(self) -> SolveCost:
-        n, given = self.rows.n_rows, counted(self.settings.n_components)
-        return self.cost_of(n if given is None else given, eigh_flops(n, pairs_wanted(self.settings, n)))
+        n = self.rows.n_rows
+        return self.cost_of(eigh_flops(n, pairs_wanted(self.settings, n)))
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings, kernel = self.rows, self.settings, self.settings.kernel
@@ -374,8 +374,7 @@ class KernelKrylovFit(PairsFit):
         return () if self.start is None else self.start.passes()
 
     def solve_cost(self) -> SolveCost:
-        k, between = self.iteration.components, self.iteration.flops(self.sweep.cost.times)
-        return self.cost_of(k, between=between, beside=certificate_bytes(k, self.rows.n_rows))
+        return self.cost_of(between=self.iteration.flops(self.sweep.cost.times))
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""

@@ -34,7 +34,6 @@ from bigpca.estimators.kernel.spectrum import (
     KernelSpectrum,
     axis_coefficients,
     completed,
-    expansion_bytes,
     rounding_of,
     warn_alike,
 )
@@ -76,7 +75,7 @@ from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Lesson, lessons
 from bigpca.records import of_part
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
-from bigpca.solvers.components import MULTIPLIED, counted, needs_full_spectrum, resolve_components
+from bigpca.solvers.components import MULTIPLIED, counted, resolve_components
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs, top_eigenvalues
 from bigpca.solvers.features import landmark_transform, truncation_for
 from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
@@ -524,23 +523,9 @@ class LandmarksFit(KernelFit):
         between = (
             (self.like is None) * (m * m + compared**2) * self.settings.kernel.flops_per_entry(self.rows.n_columns)
         )
-        return SolveCost(14.0 * m**3, between, 8 * 6 * max(m, compared) ** 2, output_bytes=self.output_bytes)
+        return SolveCost(14.0 * m**3, between, 8 * 6 * max(m, compared) ** 2)
 
     n_references = of_part("choice", "count")
-
-    @property
-    def most_axes(self) -> int:
-        """Maximum number of axes of the model."""
-        m, given = self.choice.count, self.settings.n_components
-        return m if given is None or needs_full_spectrum(given) else min(int(given), m)  # type: ignore[arg-type]
-
-    @property
-    def output_bytes(self) -> int:
-        """Bytes of the expansion over landmarks, and of the map to their features."""
-        m, k = self.choice.count, self.most_axes
-        sampling = self.choice.sampling
-        numbered = sampling != "kmeans" if isinstance(sampling, str) else np.ndim(sampling) == 1
-        return expansion_bytes(self.rows, self.settings, k, m) + 8 * (m * m + (m if numbered else 0))
 
 
 @dataclass(frozen=True)
@@ -570,14 +555,6 @@ class NystromFit(LandmarksFit):
         if self.like is not None:
             return (self.features,)
         return (*self.choosing_passes(), *((self.features,) if self.kernels else ()), *self.regression)
-
-    @property
-    def output_bytes(self) -> int:
-        if not self.kernels:
-            return super().output_bytes
-        d, k = self.rows.n_columns, self.most_axes
-        state = LandmarkMoments.of(d, planned_map(self.kernels[:1], self.choice.count, d))
-        return super().output_bytes + 8 * (2 * k + 2) + state.stored_bytes
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, and read X once more."""
@@ -745,7 +722,7 @@ class FeaturesFit(KernelFit):
     def account(self) -> str:
         return (
             f"{self.settings.kernel} has {self.rows.n_columns} exact features; {self.pca.solver} PCA of them: "
-            f"{self.pca.reason}"
+            f"{self.pca.plan.reason}"
         )
 
     notes = of_part("pca", "notes")

@@ -39,7 +39,7 @@ from bigpca.passes.fold import Declared, FirstRows, Folded, Read
 from bigpca.passes.prices import priced
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
-from bigpca.records import bytes_of, of_part, stored
+from bigpca.records import of_part, stored
 from bigpca.solvers.components import NComponents, check_n_components, counted, degrees_of_freedom, reject_folds
 from bigpca.storage.files import one_look
 
@@ -302,12 +302,11 @@ class PairsFit(KernelFit):
         scoring = scoring_reads(rows, kernel)
         return (self.first, *self.starting, self.sweep, *held, *scoring, *self.regression)
 
-    def cost_of(self, k: int, flops: float = 0.0, *, between: float = 0.0, beside: int = 0) -> SolveCost:
-        """Return the cost of a solve for k components, whose model has ``beside`` bytes other than their expansion."""
+    def cost_of(self, flops: float = 0.0, *, between: float = 0.0) -> SolveCost:
+        """Return the cost of a solve, whose process holds the rows of the model if it cannot read them again."""
         rows, kernel = self.rows, self.settings.kernel
         held = 0 if not kernel.needs_rows or _read_again(rows) else _held_bytes(rows)
-        output = expansion_bytes(rows, self.settings, k) + beside
-        return SolveCost(flops, between, held_bytes=held, output_bytes=output)
+        return SolveCost(flops, between, held_bytes=held)
 
     def operator(self, run: Run, seed: int, *, shifted: bool = False) -> KernelOperator:
         """Return HKH, about the mean of the first rows."""
@@ -503,15 +502,3 @@ def collect_rows(run: Run, rows: Rows) -> Array:
 def take_rows(state: PassState) -> Array:
     """Return the rows of a state that kept them."""
     return np.concatenate(state.part("state", RowSample).rows())
-
-
-def expansion_bytes(rows: Rows, settings: KernelSettings, k: int, landmarks: int | None = None) -> int:
-    """Return the bytes of a saved expansion of k axes over all rows, or over landmarks, with the eigenvalues, and with
-    the regression of these rows on their scores."""
-    p, kernel = rows.n_rows if landmarks is None else landmarks, settings.kernel
-    again = rows.source is not None and landmarks is None
-    size = p * rows.n_columns * (rows.dtype if again else working_dtype(rows.dtype)).itemsize
-    named = rows.source is not None and not rows.source.in_memory and size > HELD_BYTES and landmarks is None
-    held = 0 if named or (landmarks is None and not kernel.needs_rows) else size
-    back = 8 * p * (k + rows.n_columns) if settings.penalty else 0
-    return 8 * k + bytes_of(Expansion, {"s": rows.n_columns, "p": p, "k": k}) + back + held

@@ -28,11 +28,10 @@ from bigpca.estimators.linear.spectrum import (
     PCAResult,
     Settings,
     check_enough_rows,
-    linear_bytes,
     result_of,
     shown_components,
 )
-from bigpca.estimators.shared.certificates import certificate_bytes, certify, warn_if_doubtful
+from bigpca.estimators.shared.certificates import certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.growing import not_kept
 from bigpca.estimators.shared.inputs import Unchecked
@@ -263,15 +262,8 @@ class SketchFit(Fit[PCAResult]):
         return (*before, self.sketched, *after)
 
     def solve_cost(self) -> SolveCost:
-        settings, n, d = self.settings, self.rows.n_present, self.rows.n_columns
-        template, scaled = settings.template(d), settings.fit.scales
-        k = _bounded(settings.fit, n, d, settings.sketch.width(d))
-        kept = settings.approximation != "ritz" and not settings.scaled_first
-        kept = kept and template.state_bytes <= settings.fit.keep_state_bytes
-        w = template.n_columns
-        state = 8 * (2 + 3 * d + w + d * w) if kept else 0
-        output = linear_bytes(k, d, scaled=scaled, state=state) + certificate_bytes(k, d)
-        return SolveCost(8.0 * d * settings.sketch.width(d) ** 2, output_bytes=output)
+        d = self.rows.n_columns
+        return SolveCost(8.0 * d * self.settings.sketch.width(d) ** 2)
 
     def read(self, run: Run) -> KeptRows:
         """Return the products alone: the pass of ``partial_fit``."""

@@ -128,7 +128,7 @@ class NullFit(Fit[PCAResult]):
         before = "one read for the variances of the columns"
         if self.null is not None:
             before = f"{self.rule.n_flips} fits of one component to flipped rows ({self.null.solver})"
-        return f"{before}, whose edge decides; {self.main.reason}"
+        return f"{before}, whose edge decides; {self.main.plan.reason}"
 
     notes = of_part("main", "notes")
 
@@ -266,7 +266,7 @@ class BlockFit(Fit[PCAResult]):
 
     @property
     def account(self) -> str:
-        return f"a fit of one component to each of {len(self.parts)} blocks; {self.main.reason}"
+        return f"a fit of one component to each of {len(self.parts)} blocks; {self.main.plan.reason}"
 
     def passes(self) -> tuple[Declared, ...]:
         named = [(name, one) for name, fit in self.parts.items() for one in costs(fit.passes())]

@@ -14,7 +14,7 @@ from bigpca.engine.jobs import PassState
 from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
-from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, linear_bytes, solve_moments
+from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings, solve_moments
 from bigpca.estimators.shared.results import KeptRows
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
@@ -94,19 +94,15 @@ class CovarianceFit(PCAFit):
         return float(np.finfo(self.moments.cost.dtype).eps)
 
     def solve_cost(self) -> SolveCost:
-        n, d = self.rows.n_present, self.rows.n_columns
-        k = self.settings.wanted(n, d)
-        kept = self.template.state_bytes <= self.settings.keep_state_bytes
-        state = getattr(self.template, "n_folds", 1) * Moments(d).stored_bytes if kept else 0
-        output = linear_bytes(k, d, scaled=self.settings.scales, state=state)
+        d, template = self.rows.n_columns, self.template
         beside = self.settings.covariates  # a copy of the matrix without them, and what they explain
         size = self.moments.cost.finish_bytes + 4 * 8 * d * d + 8 * beside * (3 * d + 12 * beside) if beside else 0
-        flops = 4 / 3 * d**3 + 2.0 * d * d * k
+        flops = 4 / 3 * d**3 + 2.0 * d * d * self.settings.wanted(self.rows.n_present, d)
         if isinstance(by_name(self.settings.n_components), CrossValidated):
             # The same for each fold, and products of (d, d) matrices, which are held beside all states.
-            flops += 12.0 * d**3 * getattr(self.template, "n_folds", 1)
-            size += 2 * self.template.state_bytes + 10 * 8 * d * d + eigh_bytes(d)
-        return SolveCost(flops, bytes=size, output_bytes=output)
+            flops += 12.0 * d**3 * getattr(template, "n_folds", 1)
+            size += 2 * template.state_bytes + 10 * 8 * d * d + eigh_bytes(d)
+        return SolveCost(flops, bytes=size)
 
     def read(self, run: Run) -> KeptRows:
         """Return the moments of X."""

@@ -25,7 +25,6 @@ from bigpca.estimators.linear.spectrum import (
     PCAResult,
     Settings,
     check_enough_rows,
-    linear_bytes,
     shrinkage_of,
 )
 from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale, joined, lost_squares
@@ -286,7 +285,6 @@ class DotFit(PCAFit):
         return SolveCost(
             4 / 3 * n**3,
             bytes=8 * self.k * (4 * d + n),  # products, their QR, components and a copy; vectors
-            output_bytes=linear_bytes(self.k, d, scaled=self.settings.scales, variances=not self.rows.sparse),
         )
 
     def run(self, run: Run) -> PCAResult:

@@ -24,7 +24,7 @@ from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import ApproximationWarning, warn_approximation
 from bigpca.estimators.linear.krylov import MAX_PASSES
-from bigpca.estimators.linear.spectrum import PCAResult, Settings, linear_bytes
+from bigpca.estimators.linear.spectrum import PCAResult, Settings
 from bigpca.estimators.linear.sums import Solved
 from bigpca.estimators.shared.fit import Fit
 from bigpca.passes.accumulators.base import WeightSums
@@ -185,7 +185,7 @@ class EMFit(Fit[Solved], Generic[Solved]):
 
     def solve_cost(self) -> SolveCost:
         start, (d, k) = self.start.solve_cost(), (self.rows.n_columns, self._k)
-        return replace(start, output_bytes=linear_bytes(k, d), between=start.between + 10.0 * d * k**2)
+        return replace(start, between=start.between + 10.0 * d * k**2)
 
     def run(self, run: Run) -> Solved:
         with run.within(START), warnings.catch_warnings(action="ignore", category=ApproximationWarning):

@@ -27,10 +27,9 @@ from bigpca.estimators.linear.spectrum import (
     PCAResult,
     Settings,
     check_enough_rows,
-    linear_bytes,
     result_of,
 )
-from bigpca.estimators.shared.certificates import Certificate, certificate_bytes, certify, warn_if_doubtful
+from bigpca.estimators.shared.certificates import Certificate, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import EXACT_SECONDS
 from bigpca.operators.base import PROBES, Operator
 from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_products
@@ -370,9 +369,7 @@ class KrylovFit(PCAFit):
 
     def solve_after(self, products: float, start: float = 0.0) -> SolveCost:
         """Return the cost of the solve: ``start`` operations for the first block, and those after each product."""
-        k, d = self.iteration.components, self.rows.n_columns
-        model = linear_bytes(k, d, scaled=self.settings.scales) + certificate_bytes(k, d)
-        return SolveCost(between=start + self.iteration.flops(products), output_bytes=model)
+        return SolveCost(between=start + self.iteration.flops(products))
 
     def run(self, run: Run) -> PCAResult:
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""

@@ -26,7 +26,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.observed_columns import ObservedPairs
 from bigpca.passes.residuals import Adjustment, Regression, Remainder, taken_out
 from bigpca.passes.rows import Rows
-from bigpca.records import bytes_of, of_part, stored
+from bigpca.records import of_part, stored
 from bigpca.settings import setting
 from bigpca.solvers.components import (
     MULTIPLIED,
@@ -476,9 +476,3 @@ def check_enough_rows(n: int, omitted: int = 0, minimum: int = 2, sums: WeightSu
         )
     if minimum > 1 and sums is not None:
         degrees_of_freedom(n, sums)
-
-
-def linear_bytes(k: int, d: int, *, scaled: bool = False, variances: bool = False, state: int = 0) -> int:
-    """Return the bytes of a saved model, with the kept state."""
-    optional = ["scale_"] * scaled + ["column_variances"] * variances
-    return bytes_of(PCAResult, {"k": k, "d": d}, *optional) + state

@@ -104,7 +104,7 @@ class SumsFit(Fit[Solved], Generic[Solved]):
         held = 3 * size + (COPIES + BESIDE * (len(widths) > 2)) * 8 * d * d + eigh_bytes(d)
         held += 0 if self.again is None else size + FRAMES * 8 * d * d
         flops = FLOPS * self.owner._problems(whole) * sum(float(width) ** 3 for width in widths)
-        return SolveCost(flops, bytes=held, output_bytes=size + 2 * 8 * d * d)
+        return SolveCost(flops, bytes=held)
 
     def read(self, run: Run) -> KeptRows:
         """Return the statistics of X."""

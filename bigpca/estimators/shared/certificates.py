@@ -16,7 +16,7 @@ from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.operators.base import Probes
-from bigpca.records import bytes_of, of_part, stored
+from bigpca.records import of_part, stored
 from bigpca.solvers.certificates import (
     FAILURE,
     Bounds,
@@ -119,12 +119,6 @@ def bounds_subspaces(model: object) -> bool:
     """Whether a model has bounds of subspaces; otherwise the method that requires them does not exist."""
     found = getattr(model, "_result", None) if getattr(model, "__sklearn_is_fitted__", bool)() else None
     return getattr(getattr(found, "certificate", None), "subspaces", None) is not None
-
-
-def certificate_bytes(k: int, size: int) -> int:
-    """Return the bytes of the certificate of k eigenvalues of a positive semi-definite matrix of that size."""
-    sizes = {"k": k, "P": min(2 * k, size) + 1}
-    return bytes_of(Certificate, sizes, "residuals", "captured_variance_bounds", "subspaces")
 
 
 def certify(

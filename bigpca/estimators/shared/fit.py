@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
 from operator import attrgetter
@@ -67,8 +67,6 @@ class Reading(ABC):
         Names of own attributes, such as "settings.tol", on which the passes depend beside the rows; never threads or
         limits, nor what only the solve depends on: one checkpoint of moments serves any number of components.
     rows : Rows
-    against : tuple of str
-        How it compares with the alternatives.
     """
 
     exact: ClassVar[bool] = True  # False for a result to a tolerance
@@ -76,7 +74,6 @@ class Reading(ABC):
     depends_on: ClassVar[tuple[str, ...]] = ()
 
     rows: Rows
-    against: tuple[str, ...] = field(default=(), kw_only=True)
 
     @property
     @abstractmethod
@@ -123,7 +120,7 @@ class Reading(ABC):
             lesson.learn(run)
 
     def check(self) -> None:
-        """Reject what cannot be read so often, and what does not fit.
+        """Reject what cannot be read so often, and what does not fit the memory of processes or devices.
 
         Raises
         ------
@@ -131,12 +128,15 @@ class Reading(ABC):
         """
         self.check_readable()
         self.plan.check()
-        self.check_devices()
-
-    @property
-    def reason(self) -> str:
-        """The method, and why it was chosen."""
-        return "; ".join((self.account, *self.against))
+        there = (one for one in self.declared if one.device_bytes and self.rows.order.resources.local)
+        for one in there:
+            # Where its library reports what is free.
+            if one.device.memory and one.device_bytes > (free := one.device.memory[0]):
+                raise MemoryBudgetError(
+                    f"the read {one.name!r} takes {format_bytes(one.device_bytes)} of {one.device.name}, and "
+                    f"{format_bytes(free)} are free there. Free some of it, fit fewer columns, or use "
+                    'arithmetic="numpy".'
+                )
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -169,7 +169,7 @@ class Reading(ABC):
             solve,
             self.rows.order.resources,
             solver=self.solver,
-            reason=self.reason,
+            reason=self.account,
             notes=self.notes,
             most_evaluations=self.max_evaluations,
             share=share,
@@ -226,26 +226,10 @@ class Reading(ABC):
             f"use a fit of one read, such as {one}."
         )
 
-    def check_devices(self) -> None:
-        """Reject reads for which the free memory of a device is too small, where its library reports it.
-
-        Raises
-        ------
-        MemoryBudgetError
-        """
-        for one in self.declared if self.rows.order.resources.local else ():
-            if not one.by_cores and one.device.memory and one.device_bytes > (free := one.device.memory[0]):
-                raise MemoryBudgetError(
-                    f"the read {one.name!r} takes {format_bytes(one.device_bytes)} of {one.device.name}, and "
-                    f"{format_bytes(free)} are free there. Free some of it, fit fewer columns, or use "
-                    'arithmetic="numpy".'
-                )
-
     def chosen(self, against: Sequence[str]) -> Self:
         """Return the same, with what is known of it, and the comparison that led to its choice."""
         found = copy(self)
-        vars(found)["against"] = tuple(against)
-        vars(found)["plan"] = replace(self.plan, reason=found.reason)
+        vars(found)["plan"] = replace(self.plan, reason="; ".join((self.plan.reason, *against)))
         return found
 
 

@@ -12,7 +12,6 @@ from bigpca.arrays import DType, Integers, Matrix, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.engine.planning import SolveCost
 from bigpca.estimators.linear.sums import SumsFit
-from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import SummedRows
 from bigpca.estimators.supervised.problems import labels_of
 from bigpca.estimators.supervised.statistics import KeptLabels, LabelStatistics, Supervision, held_statistics
@@ -134,14 +133,9 @@ class LabelsFit(SumsFit[SupervisedResult]):
         return f"one read of rows and labels, {what}{labels_of(self.rows).supervision.note}"
 
     def solve_cost(self) -> SolveCost:
-        problem, labelled = cast("Unchecked", self.owner)._problem(), labels_of(self.rows)
-        d, state = self.rows.n_columns, self.template.state_bytes
-        # A saved model: axes, statistics, and the classifier.
-        k = problem.most_axes(labelled.rank, d)
-        inverses = d * (labelled.n_classes + 1) if problem.classifies else 0
+        d, state, labelled = self.rows.n_columns, self.template.state_bytes, labels_of(self.rows)
         return SolveCost(
             35.0 * d**3 if self.whole else 4.0 * state / 8,
             bytes=3 * state + 9 * 8 * d * d + eigh_bytes(d) if self.whole else 3 * state,
             held_bytes=0 if labelled.features is None else labelled.features.nbytes,
-            output_bytes=8 * (k * d + k + inverses) + labelled.kept_bytes(d, whole=self.whole),
         )

@@ -54,7 +54,7 @@ from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
 from bigpca.records import of_part
-from bigpca.solvers.components import NComponents, check_total, counted
+from bigpca.solvers.components import NComponents, check_total
 from bigpca.solvers.roweis import Axes
 
 EXACT_ROWS = 2000  # up to which all rows are landmarks
@@ -138,15 +138,6 @@ class FeatureLabelFit(LandmarksFit):
     def solve_cost(self) -> SolveCost:
         return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
 
-    @property
-    def most_axes(self) -> int:
-        return self.problem.most_axes(self.labelled.rank, self.choice.count)
-
-    @property
-    def output_bytes(self) -> int:
-        kept = self.labelled.kept_bytes(self.choice.count, whole=self.whole)
-        return super().output_bytes + kept
-
     def statistics(self, run: Run) -> FeatureRead:
         """Choose landmarks, if there are none, and read X once more."""
         features, rows = self.features_of_fit(run), self.rows
@@ -215,8 +206,7 @@ class DualFit(PairsFit):
         return products(self.rows, self.settings.kernel, columns).costing(driver_bytes=held)
 
     def solve_cost(self) -> SolveCost:
-        rank = self.labelled.rank
-        return self.cost_of(min(rank, counted(self.settings.n_components) or rank))
+        return self.cost_of()
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings = self.rows, self.settings

@@ -29,7 +29,6 @@ from bigpca.estimators.supervised.label_features import (
     LabelFeatures,
     LandmarkLabels,
     LinearLabels,
-    arrays_of,
     label_width,
 )
 from bigpca.estimators.supervised.statistics import LabelStatistics, Supervision
@@ -202,11 +201,14 @@ class Labelled:
         """Bytes of the labels in memory."""
         return int(self.codes.nbytes) + (0 if self.features is None else self.features.nbytes)
 
+<<<<<<< HEAD
     def kept_bytes(self, d: int, *, whole: bool) -> int:
         """Return the bytes of the stored statistics of rows of d columns, and of the maker of label features."""
         states, maker = self.template(d, whole=whole).stored_bytes, self.supervision.features
         return states if maker is None else states + sum(array.nbytes for array in arrays_of(maker))
 
+=======
+>>>>>>> 52a96f9f (The plan of a fit no longer says how large its file will be)
     def delta(self) -> Matrix:
         """Return Delta (n, m); one-hot for classes, zeros for rows without a label."""
         if self.features is not None:
@@ -405,10 +407,6 @@ class Problem(LabelUse):
                 f"n_components = {self.n_components!r}; an int, a float in (0, 1) or None was expected here."
             )
         check_n_components(self.n_components, None, d)
-
-    def most_axes(self, rank: int, d: int) -> int:
-        """Return the maximum number of axes for rows of d columns, if the labels determine ``rank`` axes."""
-        return counted(self.n_components) or min(d if self.whole and not self.fisher else rank, d)
 
     def check_labels(self, labelled: Labelled, d: int) -> None:
         """Reject an S_W of d features that is singular for any rows.

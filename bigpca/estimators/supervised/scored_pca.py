@@ -278,7 +278,7 @@ class ScoredFit(Fit[ScoredResult]):
 
     @property
     def account(self) -> str:
-        return f"one read of rows and labels; {self.fit.reason}"
+        return f"one read of rows and labels; {self.fit.plan.reason}"
 
     notes = of_part("fit", "notes")
 
@@ -300,9 +300,7 @@ class ScoredFit(Fit[ScoredResult]):
 
     def solve_cost(self) -> SolveCost:
         cost, state = self.fit.solve_cost(), max(one.state_bytes for one in costs(super().passes()))
-        kept = 8 * (2 * self.rows.n_columns + self.fit.rows.n_columns)  # scores, means, and the chosen features
-        own = replace(cost, bytes=max(cost.bytes, 3 * state), output_bytes=cost.output_bytes + kept)
-        return replace(own, flops=cost.flops + 0.5 * state)
+        return replace(cost, bytes=max(cost.bytes, 3 * state), flops=cost.flops + 0.5 * state)
 
     def _scored(self, found: LabelStatistics) -> tuple[LabelStatistics, Vector]:
         """Return the statistics of the labelled rows, without columns that are labels, and the scores of features."""

@@ -275,17 +275,6 @@ class Accumulator(ABC):
         return total
 
     @property
-    def stored_bytes(self) -> int:
-        """Bytes of the closed state in a file: of its numbers, too; without those of weights."""
-        total = self.state_bytes
-        for one in _stored(type(self)):
-            value = getattr(self, one.name)
-            inner = value if isinstance(value, tuple) else (value,)
-            total += 8 * isinstance(one.default, int | float)
-            total += sum(state.stored_bytes - state.state_bytes for state in inner if isinstance(state, Accumulator))
-        return total
-
-    @property
     def bytes_there(self) -> int:
         """Bytes of the closed state on a device, where symmetric matrices are whole; 0 if it comes back."""
         total, own = 0, 8 * self.lives_there

@@ -94,7 +94,6 @@ def test_a_regression_is_part_of_the_plan(name: str, tmp_path: Path, monkeypatch
     alone, plan = without.plan(X), model.plan(X)
     assert plan.evaluations - alone.evaluations == 2 * p**2
     assert plan.flops - alone.flops > p**3 / 3
-    assert plan.output_bytes - alone.output_bytes == 8 * p * (3 + d)
     assert plan.passes - alone.passes == (p == n)  # references in a store are read again
     reads = Reads().watch(monkeypatch)
     model.fit(X)
@@ -155,9 +154,3 @@ def test_training_rows_that_the_model_keeps_are_counted(monkeypatch: pytest.Monk
     counted = model.plan(X).process_bytes
     monkeypatch.setattr("bigpca.estimators.kernel.spectrum._held_bytes", lambda *_: 0)
     assert counted - model.plan(X).process_bytes == pytest.approx(X.nbytes, rel=1e-6)
-
-
-def test_an_expansion_over_a_precomputed_kernel_has_no_rows_in_its_plan() -> None:
-    n, k = 1000, 5
-    plan = KernelPCA(k, kernel="precomputed").plan(unreadable(n, n))
-    assert plan.output_bytes < 8 * n * (k + 10) < 8 * n * n

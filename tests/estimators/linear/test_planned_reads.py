@@ -12,9 +12,12 @@ import pytest
 
 import bigpca as bp
 from bigpca.engine.events import GroupEvent, PassEvent
+<<<<<<< HEAD
 from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.supervised.model import SupervisedModel
+=======
+>>>>>>> 52a96f9f (The plan of a fit no longer says how large its file will be)
 from bigpca.landmarks import SAMPLINGS
 from bigpca.sketches import Gaussian
 from tests.estimators.stores import stored
@@ -71,6 +74,7 @@ CASES: dict[str, Callable[[], Any]] = {
 pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 
 
+<<<<<<< HEAD
 SIDES = (bp.CCA, bp.PLSSVD, bp.PLSRegression, bp.Ridge)
 
 
@@ -80,10 +84,10 @@ def by_rule(model: Any) -> bool:
     return not isinstance(getattr(model, "n_components", 0), int | None) or whole
 
 
+=======
+>>>>>>> 52a96f9f (The plan of a fit no longer says how large its file will be)
 @pytest.mark.parametrize("name", CASES)
-def test_planned_reads_are_counted_reads_and_planned_output_is_what_is_saved(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_planned_reads_are_counted_reads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lazy = stored(tmp_path, np.abs(X).astype("f4"), (CHUNK, D))
     lazy = bp.data.lagged(lazy, range(5)) if "windows" in name else lazy
     model = CASES[name]()
@@ -102,9 +106,7 @@ def test_planned_reads_are_counted_reads_and_planned_output_is_what_is_saved(
     begun = [event for event in events if isinstance(event, PassEvent)]
     shown = sum(event.bytes for event in events if isinstance(event, GroupEvent))
     assert shown == sum(event.bytes_total for event in begun)
-    saved = sum(array.nbytes for array in StoredModel.of(model).arrays.values())
-    assert plan.output_bytes > saved if by_rule(model) else plan.output_bytes == saved  # all components, before a rule
-    beside = y.nbytes if isinstance(model, SIDES) else 0
+    beside = y.nbytes if isinstance(model, (bp.CCA, bp.PLSSVD, bp.PLSRegression, bp.Ridge)) else 0
     assert shown <= 1.001 * counted * 4 * N * D + beside  # the rest: the first rows, for a shift, and k-means
 
 

@@ -148,11 +148,11 @@ def test_a_plan_is_the_sum_of_its_passes_and_its_solve(local: bool, groups: int,
         PassCost(name="b", bytes_read=20, state_bytes=30, peak_bytes=50, collected=True),
         PassCost(name="c", times=0, finish_bytes=230, block_rows=9),
     )  # fmt: skip
-    solve = SolveCost(1000.0, bytes=20, held_bytes=60, output_bytes=5)
+    solve = SolveCost(1000.0, bytes=20, held_bytes=60)
     plan = plan_of(passes, solve, replace(ROOMY, local=local), solver="a", reason="test", most_evaluations=1e9)
     assert (plan.passes, plan.most_passes, plan.bytes_read, plan.tasks) == (2.0, 3.5, 40, 2 * (2 * groups + 1) + 1)
     assert (plan.flops, plan.evaluations, plan.state_bytes, plan.block_rows) == (1010.0, 22.0, 30, 9)
-    assert (plan.peak_bytes, plan.output_bytes, plan.most_evaluations) == (peak + THREAD_BYTES, 5, 1e9)
+    assert (plan.peak_bytes, plan.most_evaluations) == (peak + THREAD_BYTES, 1e9)
     assert plan.process_bytes == 2 * (peak + THREAD_BYTES)
 
 
