@@ -201,14 +201,6 @@ class Labelled:
         """Bytes of the labels in memory."""
         return int(self.codes.nbytes) + (0 if self.features is None else self.features.nbytes)
 
-<<<<<<< HEAD
-    def kept_bytes(self, d: int, *, whole: bool) -> int:
-        """Return the bytes of the stored statistics of rows of d columns, and of the maker of label features."""
-        states, maker = self.template(d, whole=whole).stored_bytes, self.supervision.features
-        return states if maker is None else states + sum(array.nbytes for array in arrays_of(maker))
-
-=======
->>>>>>> 52a96f9f (The plan of a fit no longer says how large its file will be)
     def delta(self) -> Matrix:
         """Return Delta (n, m); one-hot for classes, zeros for rows without a label."""
         if self.features is not None:

@@ -12,12 +12,6 @@ import pytest
 
 import bigpca as bp
 from bigpca.engine.events import GroupEvent, PassEvent
-<<<<<<< HEAD
-from bigpca.estimators.linear.sums import SumsModel
-from bigpca.estimators.shared.files import StoredModel
-from bigpca.estimators.supervised.model import SupervisedModel
-=======
->>>>>>> 52a96f9f (The plan of a fit no longer says how large its file will be)
 from bigpca.landmarks import SAMPLINGS
 from bigpca.sketches import Gaussian
 from tests.estimators.stores import stored
@@ -74,18 +68,6 @@ CASES: dict[str, Callable[[], Any]] = {
 pytestmark = pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
 
 
-<<<<<<< HEAD
-SIDES = (bp.CCA, bp.PLSSVD, bp.PLSRegression, bp.Ridge)
-
-
-def by_rule(model: Any) -> bool:
-    """Whether the plan states an upper bound of what is saved, since the rows decide, or whole matrices are counted."""
-    whole = isinstance(model, (SumsModel, *SIDES)) and not isinstance(model, SupervisedModel)
-    return not isinstance(getattr(model, "n_components", 0), int | None) or whole
-
-
-=======
->>>>>>> 52a96f9f (The plan of a fit no longer says how large its file will be)
 @pytest.mark.parametrize("name", CASES)
 def test_planned_reads_are_counted_reads(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lazy = stored(tmp_path, np.abs(X).astype("f4"), (CHUNK, D))
