@@ -258,7 +258,7 @@ class SourceOptions:
     axis : NAME=POSITIONS
         Positions on an axis of the pattern: t=1: is all but the first (repeatable).
     columns : POSITIONS
-        The columns to use: 0:512, or 3,1,7, or names.
+        The columns to use: 0:512, or 3,1,7, or names; of a table, : is all that hold numbers.
     missing_value : CODES
         The codes of missing values: -1, or -1,-9.
     fill : none|NUMBER

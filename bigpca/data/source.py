@@ -80,7 +80,7 @@ class Wanted(NamedTuple):
     keys : str or None
         The column that names the rows.
     columns : tuple of str, or None
-        Those that will be chosen.
+        Those that will be chosen; none for positions among those that hold numbers.
     """
 
     keys: str | None = None

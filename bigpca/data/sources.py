@@ -230,7 +230,7 @@ def open(
         first, and the columns.
     columns : slice, list of int, mask or list of names, optional
         Which columns are kept, in this order. Names also say which columns of a table are features: the others may
-        then hold text.
+        then hold text. Positions are among the columns of a table that hold numbers: ``slice(None)`` is all of them.
     keys : str, optional
         The column of Parquet that names the rows, and is not a feature. By default an
         index that pandas wrote, if it has a name or holds strings. Labels, weights and scores are joined by it.
@@ -317,7 +317,7 @@ def open(
         if keys is not None or (columns is not None and (at_path or isinstance(source, list))):
             own = columns if isinstance(columns, list | tuple) else (None,)
             texts = tuple([one for one in own if isinstance(one, str)])
-            options["wanted"] = Wanted(keys, texts if len(texts) == len(own) else None)
+            options["wanted"] = Wanted(keys, None if columns is None else texts if len(texts) == len(own) else ())
         X, shape = open_samples(source, member=member, **options)
         if asked or mask is not None:
             X = _cut(X, source, shape, described, mask)

@@ -255,7 +255,7 @@ def table_rows(pattern: str, member: str | None, wanted: Wanted) -> TableRows:
     if member is not None or _lists(schema):
         return _of_list_column(pattern, stamps, member, wanted)
     fields = _checked_features(stamps[0][0], schema, wanted)
-    if wanted.columns is not None:  # others may have any dtype
+    if wanted.columns:  # others may have any dtype
         own = {_dtype_of(one) for one in fields if one.name in wanted.columns}
         fields = [one for one in fields if _dtype_of(one) in own]
     dtypes = {_dtype_of(one): one.name for one in fields}
@@ -268,7 +268,7 @@ def table_rows(pattern: str, member: str | None, wanted: Wanted) -> TableRows:
     for stamp in stamps[1:]:
         others = _features(parquet_schema(stamp), wanted.keys or "")
         needed, there = ([(f.name, f.type) for f in one] for one in (fields, others))
-        if there != needed and (wanted.columns is None or not {*needed} <= {*there}):
+        if there != needed and not (wanted.columns and {*needed} <= {*there}):
             raise ValueError(
                 f"{stamp[0]} has {len(others)} columns whose names, types or order differ from the {len(fields)} of "
                 f"{stamps[0][0]}. Write it again with the same columns."
@@ -288,8 +288,8 @@ def _checked_features(path: str, schema: Any, wanted: Wanted) -> list[Any]:
         name = repr(texts[0].name) if texts else "..."
         key = f"Either pass keys={brief(name)} if it names the rows; or" if wanted.keys is None else "Pass"
         raise ValueError(
-            f"these columns of {path} do not hold numbers: {shown}. {key} the names of the others, "
-            f"columns=[...] (--columns), and labels as y='path::column'. Its columns: {_listed(schema)}."
+            f"these columns of {path} do not hold numbers: {shown}. {key} columns=slice(None) (--columns :) for all "
+            f"that do, or their names, and labels as y='path::column'. Its columns: {_listed(schema)}."
         )
     names = [field.name for field in fields]
     if len(set(names)) < len(names):

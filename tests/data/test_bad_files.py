@@ -314,6 +314,7 @@ def test_parquet_columns_that_are_not_rows_of_numbers_are_named(tmp_path: Path) 
         match=r"do not hold numbers: 'b' \(string\).* pass keys='b' if it names the rows; .* columns: a \(int64\), b",
     ):
         sources.open(write(a=[1, 2], b=["x", "y"]))
+    np.testing.assert_array_equal(sources.open(write(b=["x", "y"], a=[1, 2]), columns=slice(None)), [[1], [2]])
     with pytest.raises(TypeError, match=r"columns have 2 dtypes, such as a \(int64\), b \(float64\)"):
         sources.open(write(a=[1, 2], b=[1.0, 2.0]))
     pq.write_table(pa.table([[1.0], [2.0], [3.0]], names=["a", "b", "a"]), tmp_path / "twice.parquet")
