@@ -135,19 +135,14 @@ def _found(layers: Mapping[str, Any], name: str) -> Carried | None:
     return layer.record if isinstance(layer, CarriedLayer) else None
 
 
-def with_beside(X: da.Array, **given: Any) -> da.Array:
+def with_beside(X: da.Array, given: Mapping[str, Any]) -> da.Array:
     """Return the same rows with what belongs to them, under another name: elsewhere, the same rows may have other.
-
-    What is None is not given.
 
     Raises
     ------
     ValueError
         For rows that have, or had, something beside them already.
     """
-    given = {name: one for name, one in given.items() if one is not None}
-    if not given:
-        return X
     if carries_beside(X):
         known = known_beside(X)
         every = ", ".join(f"{one}=..." for one in dict.fromkeys([*known, *given]))

@@ -321,8 +321,9 @@ def open(
         X, shape = open_samples(source, member=member, **options)
         if asked or mask is not None:
             X = _cut(X, source, shape, described, mask)
-    beside = {"covariates": covariates, "sample_weight": sample_weight, "labels": labels, "groups": groups}
-    return with_beside(X, **beside)
+    given = {"covariates": covariates, "sample_weight": sample_weight, "labels": labels, "groups": groups}
+    beside = {name: one for name, one in given.items() if one is not None}
+    return with_beside(X, beside) if beside else X
 
 
 def _cut(X: da.Array, source: Any, shape: tuple[int, ...], described: RowPattern, mask: Any) -> da.Array:

@@ -168,9 +168,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         return self._unsummed("partial_fit")
 
     def _first(self, X: Unchecked, y: Unchecked, **beside: Unchecked) -> Self:
-        first: Rows = opened(self, X, y, **beside, use="first")
-        maps = (*preprocessors_of(self), *self._learns(first))
-        rows = replace(first, seed=fit_seed(self), preprocessing=maps)
+        rows: Rows = replace(opened(self, X, y, **beside, use="first"), seed=fit_seed(self))
         kept, made, solver = read_more(self, rows, KeptRows(None, 0, ()), beside["progress"])
         self._remember(rows)
         self.solver_ = solver

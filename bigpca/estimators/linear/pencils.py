@@ -866,9 +866,7 @@ class CorrespondenceAnalysis(PencilModel):
         return (*super()._preprocessors(), PROFILE)
 
     def _learns(self, rows: Rows) -> tuple[RowPreprocessor, ...]:
-        if rows.covariates is not None:
-            raise TypeError("CorrespondenceAnalysis() takes amounts of at least 0: leave out covariates, or use PCA.")
-        return ()
+        raise TypeError("CorrespondenceAnalysis() takes amounts of at least 0: leave out covariates, or use PCA.")
 
     def _empty(
         self, d: int, rows: Rows | None = None, y: Unchecked = None, like: Accumulator | None = None

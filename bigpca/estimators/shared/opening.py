@@ -102,8 +102,11 @@ def opened(
         rows = without_absent_columns(model, rows, counted, read=use != "plan", progress=progress)
     if not new or covariates is not None:
         rows = with_covariates(model, rows, covariates, like=not new)
-    maps = [one.begun() for one in model._preprocessors()] if whole else []
-    return replace(rows, preprocessing=(*maps, *model._learns(rows))) if whole else rows
+    if not new:
+        return rows
+    maps = tuple(one.begun() for one in model._preprocessors()) if whole else preprocessors_of(model)
+    learned = () if rows.covariates is None else model._learns(rows)
+    return replace(rows, preprocessing=(*maps, *learned))
 
 
 def given_beside(rows: Rows, name: str, given: Unchecked, absent: Unchecked = "raise") -> Unchecked:
