@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 import numpy as np
 
 from bigpca.arrays import STRIP, Array, DType, Integers, Matrix, Vector, add_packed, packed_size, unpack
+from bigpca.csr import Forms
 from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
 from bigpca.passes.accumulators.base import Accumulator
@@ -217,6 +218,11 @@ class Remainder(RowPreprocessor):
     frame: Frame | None = None
     state: Accumulator | None = None
 
+    @property
+    def forms(self) -> Forms:
+        """None: a product of covariates fills sparse rows, which come in dense strips."""
+        return {}
+
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return (b, d + q)."""
         found = np.subtract(rows, self.mean, dtype=np.float64)
@@ -294,6 +300,11 @@ class Residuals(RowPreprocessor):
         return type(other) is Residuals and self.describe() == other.describe()
 
     __hash__ = None  # type: ignore[assignment]  # of arrays
+
+    @property
+    def forms(self) -> Forms:
+        """None: a product of covariates fills sparse rows, which come in dense strips."""
+        return {}
 
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return (b, d) of rows (b, d + q)."""
