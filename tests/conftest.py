@@ -40,9 +40,10 @@ from tests.passes.kit import normal, write_store
 
 # Files whose few tests take long, the longest first.
 LONG = (
-    "test_cluster.py", "test_chaos.py", "test_notebook.py", "test_measured_peaks.py", "test_examples.py",
-    "test_every_line.py", "test_network.py", "test_elastic.py", "test_benchmarks.py", "test_blas_threads.py",
-    "test_processes.py", "test_kills.py", "test_scheduler.py", "test_stalls.py",
+    "test_stalls.py", "test_waiting.py", "test_chaos.py", "test_traffic.py", "test_notebook.py", "test_network.py",
+    "test_scheduler.py", "test_cluster.py", "test_kills.py", "test_elastic.py", "test_workers.py", "test_joining.py",
+    "test_measured_peaks.py", "test_examples.py", "test_every_line.py", "test_benchmarks.py", "test_blas_threads.py",
+    "test_processes.py",
 )  # fmt: skip
 _watched = -60.0  # when the watch over this process began
 PRELOADED = [

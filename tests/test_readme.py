@@ -42,7 +42,7 @@ PAGES = [
     *(page for page in sorted((ROOT / "docs").rglob("*.md")) if BLOCK.search(page.read_text())),
 ]
 LANE = "--dist loadfile -m"
-TESTS = f"-n 3 {LANE} 'not cluster' && .venv/bin/python -m pytest -q -n 3 {LANE} cluster"
+TESTS = f"-n 3 {LANE} 'not cluster' && .venv/bin/python -m pytest -q -n 4 {LANE} cluster"
 MODULES = sorted(module.name for module in pkgutil.walk_packages(bigpca.__path__, "bigpca."))
 
 

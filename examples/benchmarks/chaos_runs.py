@@ -369,7 +369,7 @@ def serve(work: Work, places: Places, address: str, pipe: Any) -> None:
             with dask.config.set(scheduler="threads", num_workers=2):
                 result = compute(work, places, tell)
         else:
-            with Client(address, timeout=30) as client:
+            with Client(address, timeout=10) as client:
                 client.wait_for_workers(1, timeout=WORKERS_TIMEOUT)
                 result = compute(work, places, tell)
         pipe.send(("done", *result))

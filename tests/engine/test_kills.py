@@ -108,7 +108,7 @@ def test_a_killed_scheduler_is_an_error_that_names_the_checkpoint_and_a_rerun_ha
     X = logged(store, store.with_name("log"), delay=0.02)
     with (
         scheduler_and_workers(tmp_path) as processes,
-        Client(scheduler_file=processes["file"], set_as_default=False, timeout=10) as client,
+        Client(scheduler_file=processes["file"], set_as_default=False, timeout=5) as client,
         client.as_current(),
         pytest.raises(ConnectionError, match=r"the Dask scheduler is lost .*Resume with checkpoint='.*/c'\."),
     ):

@@ -41,6 +41,12 @@ N, D = 2000, 16
 pytestmark = [pytest.mark.cluster, pytest.mark.usefixtures("small_groups")]
 
 
+@pytest.fixture(autouse=True)
+def _looks_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Look as often as these small limits want it."""
+    monkeypatch.setattr(run, "POLL_SECONDS", 0.1)
+
+
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """Two workers, for tests that stop one and let it go on."""
@@ -75,7 +81,7 @@ def when(condition: Callable[[], object], act: Callable[[], object]) -> Iterator
         thread.join(60)
 
 
-@pytest.mark.parametrize(("size", "delay"), [(25, 0.05), (100, 0.5)])
+@pytest.mark.parametrize(("size", "delay"), [(25, 0.05), (100, 0.3)])
 def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(
     size: int, delay: float, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,9 +94,9 @@ def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(
         stopped = sorted(client.run(os.getpid).items())[0]
         try:
             with when(lambda: len(reads_in(log)) > 200 // size, lambda: os.kill(stopped[1], signal.SIGSTOP)):
-                found, told = fold_with(X, 3)
-            monkeypatch.setattr(watch, "ANSWER_SECONDS", 2)
-            with pytest.warns(UserWarning, match=f"^worker {stopped[0]} did not answer within 2 s.* Others do its"):
+                found, told = fold_with(X, 2)
+            monkeypatch.setattr(watch, "ANSWER_SECONDS", 1)
+            with pytest.warns(UserWarning, match=f"^worker {stopped[0]} did not answer within 1 s.* Others do its"):
                 watch.check_visible(client, str(tmp_path))
         finally:
             os.kill(stopped[1], signal.SIGCONT)
@@ -112,8 +118,8 @@ def test_a_worker_that_is_lost_as_a_pass_begins_is_as_harmless_as_one_that_is_lo
     """Also where it was to pass on a copy of what groups share, where it is asked before the first pass, and where
     tasks that are pinned to it are on their way as it is seen to be lost.
     """
-    monkeypatch.setattr(run_module, "STALLED_SECONDS", 4)
-    monkeypatch.setattr(watch, "ANSWER_SECONDS", 3)
+    monkeypatch.setattr(run_module, "STALLED_SECONDS", 2)
+    monkeypatch.setattr(watch, "ANSWER_SECONDS", 1.5)
     rows = normal(N, D)
     rows *= 0.7 ** np.arange(D, dtype=rows.dtype)
     write_store(tmp_path / "x.zarr", rows, (50, D))
@@ -149,7 +155,7 @@ def test_a_worker_that_is_lost_as_a_pass_begins_is_as_harmless_as_one_that_is_lo
                     if "pause" in act:
                         client.run(pause, 1e-9, 0 if act == "pause late" else 0.5, workers=[who])
                     elif act == "kill late":
-                        sends.interval = 3.0  # noqa: B023
+                        sends.interval = 1.5  # noqa: B023
                         threading.Timer(0.3, os.kill, (lost, signal.SIGKILL)).start()
                     else:
                         os.kill(lost, signal.SIGKILL if act == "kill" else signal.SIGSTOP)
@@ -167,7 +173,7 @@ def test_a_worker_that_stops_with_the_only_task_in_flight_holds_nobody_up(
     task: str, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a solve of what is in a checkpoint, or a group that is tried alone."""
-    monkeypatch.setattr(run_module, "STALLED_SECONDS", 4)
+    monkeypatch.setattr(run_module, "STALLED_SECONDS", 2)
     write_store(tmp_path / "x.zarr", normal(N, D), (50, D))
     name = "submit_suspect" if task == "alone" else "submit"
     submit, submit_segment = getattr(ClusterRun, name), ClusterRun.submit_segment
@@ -207,12 +213,15 @@ def test_a_worker_that_stops_with_the_only_task_in_flight_holds_nobody_up(
             os.kill(pids[there], signal.SIGCONT)
 
 
-def test_groups_that_wait_for_the_tasks_of_others_are_not_stalled(tmp_path: Path) -> None:
+def test_groups_that_wait_for_the_tasks_of_others_are_not_stalled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "ENDLESS", 1.0)
     write_store(tmp_path / "x.zarr", normal(N, D), (25, D))
     X, log = logged(tmp_path / "x.zarr", tmp_path / "log", delay=0.02), tmp_path / "log"
     with start_cluster(1) as cluster, Client(cluster) as client, Client(cluster, set_as_default=False) as other:
         others: list[Any] = []
-        with when(lambda: len(reads_in(log)) > 20, lambda: others.append(other.submit(time.sleep, 5, priority=9))):
+        with when(lambda: len(reads_in(log)) > 20, lambda: others.append(other.submit(time.sleep, 3, priority=9))):
             _, told = fold_with(X, 1)
         assert client.status == "running"
     assert others
@@ -235,7 +244,7 @@ def test_a_pass_in_which_nothing_begins_or_ends_says_what_it_waits_for(
         looks.append((tasks, caplog.text.count("begun or ended")))
 
     monkeypatch.setattr(run.Stalls, "_tell_of_quiet", count)
-    with client.as_current(), when(lambda: sum(lines > 0 for _, lines in looks) > 9, gate.touch):
+    with client.as_current(), when(lambda: sum(lines > 0 for _, lines in looks) > 4, gate.touch):
         fold_with(X, 1)
     quiet = [[lines for _, lines in same] for _, same in groupby(looks, key=itemgetter(0))]
     assert max(lines[-1] - lines[0] for lines in quiet) == 1
@@ -321,7 +330,7 @@ def test_a_worker_that_stopped_before_what_no_pass_computes_is_named(
     with Client(cluster) as client:
         before = ask[what](X)  # the workers are known from now on, and not asked again
         who, process = sorted(client.run(os.getpid).items())[0]
-        monkeypatch.setattr(watch, "ANSWER_SECONDS", 5)
+        monkeypatch.setattr(watch, "ANSWER_SECONDS", 2)
         monkeypatch.setattr(watch, "LOOK_SECONDS", 0.2)
         monkeypatch.setattr(warnings, "warn", lambda text, *_, **options: told.append(str(text)))
         if what == "clusters":
@@ -350,6 +359,7 @@ def test_a_worker_whose_read_never_ends_is_named_once_and_its_groups_are_read_el
     """
     monkeypatch.setattr(run, "ENDLESS", 1.0)
     monkeypatch.setattr("bigpca.engine.layout.MAX_SEGMENTS", segments)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUPS", 16)  # Dask takes them from a busy worker one by one
     store, log, gate = tmp_path / "x.zarr", tmp_path / "log", tmp_path / "gate"
     write_store(store, normal(N, D), (25, D))
     with Client(cluster) as client:
@@ -357,8 +367,8 @@ def test_a_worker_whose_read_never_ends_is_named_once_and_its_groups_are_read_el
         stuck = sorted(client.run(os.getpid).items())[0]
         X = logged(store, log, delay=0.02, gate=str(gate), gate_row=row, gate_process=stuck[1])
         try:
-            found, told = fold_with(X, 2)
-            again, told_again = fold_with(X, 2)
+            found, told = fold_with(X, 1)
+            again, told_again = fold_with(X, 3)
         finally:
             gate.touch()
     assert bits(found) == bits(again) == bits(unhindered)
@@ -382,6 +392,7 @@ def test_rows_that_can_be_read_nowhere_take_no_more_than_four_workers(
 ) -> None:
     """The others go on, and the run ends as soon as they can be read."""
     monkeypatch.setattr(run, "ENDLESS", 1.0)
+    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUPS", 16)
     store, log, gate, events = tmp_path / "x.zarr", tmp_path / "log", tmp_path / "gate", list[Event]()
     write_store(store, normal(N, D), (25, D))
     log.mkdir()
@@ -395,7 +406,7 @@ def test_rows_that_can_be_read_nowhere_take_no_more_than_four_workers(
 
     with start_cluster(5) as cluster, Client(cluster) as client:
         client.wait_for_workers(5, timeout=600)
-        with when(lambda: stuck() and not time.sleep(3), gate.touch), warnings.catch_warnings():
+        with when(lambda: stuck() and not time.sleep(1.5), gate.touch), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = folded(Rows.of(X), Moments(D), Run(stalled_seconds=1, progress=events.append), name="moments").state
     assert readers() == run.LIVE

@@ -18,7 +18,7 @@ from tests.passes.kit import bits, logged, moments_of, rows_read
 
 N, D = 1000, 24
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster]
-DOWN_SECONDS = 10
+DOWN_SECONDS = 8
 FORGET = {"distributed.scheduler.worker-ttl": "3s"}  # a worker that says nothing for so long is given up
 
 

@@ -16,7 +16,7 @@ from bigpca.engine.cluster.run import ClusterRun
 from tests.faults.kit import PYTHON, process, wait_until, worker_command
 from tests.passes.kit import bits, moments_of, normal, write_store
 
-GONE_SECONDS = 5  # for how long a client tries to reach a scheduler again
+GONE_SECONDS = 3  # for how long a client tries to reach a scheduler again
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster]
 
 
