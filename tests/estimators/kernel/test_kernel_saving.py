@@ -26,26 +26,6 @@ from tests.estimators.stores import save_changed, stored
 N, D = 90, 5
 X = data_with_spectrum(N, power_law(D), mean=1.0)[0]
 NEW = data_with_spectrum(20, power_law(D), mean=1.0, seed=5)[0]
-MODELS: dict[str, dict[str, Any]] = {
-    "rbf": {"kernel": "rbf", "gamma": 0.3},
-    "krylov": {"kernel": kernels.RBF(0.3), "solver": "krylov", "tol": 1e-4, "max_passes": 7, "random_state": 3},
-    "features": {"kernel": "poly", "degree": 2, "coef0": 0.5},
-    "algebra": {"kernel": 2 * kernels.RBF(0.3) * kernels.Laplacian() + kernels.normalized(
-        kernels.Polynomial(2, gamma=1.0, coef0=1.0))},
-    "and back": {"kernel": "rbf", "fit_inverse_transform": 0.1},
-    "share": {"n_components": 0.8, "kernel": "laplacian", "memory_limit": "8 GiB"},
-    "rule": {"n_components": bp.rules.RelativeThreshold(0.2), "kernel": "rbf"},
-    "indefinite": {"kernel": kernels.Tanh(0.5, -1.0)},
-}  # fmt: skip
-SAID = (
-    "eigenvalues_", "explained_variance_", "explained_variance_ratio_", "total_variance_", "kernel_evaluations_",
-    "n_components_", "n_samples_", "n_omitted_", "n_features_in_", "solver_",
-)  # fmt: skip
-OPTIONAL = (
-    "eigenvectors_", "negative_mass_", "eigenvalue_bounds_", "captured_variance_bounds_", "bounds_confidence_",
-    "residuals_",
-    "n_passes_", "converged_",
-)  # fmt: skip
 WORDS = np.array(["banana", "ananas", "nab", "a", "bandana", "cabana"])
 
 
@@ -64,27 +44,6 @@ def test_preimages_are_the_same_bits_after_loading(kernel: str, dtype: str, thre
         for given in (scores, scores[:1], da.from_array(scores, chunks=(100, 5))):
             back = [np.asarray(one.inverse_transform(given)) for one in (model, loaded, model)]
             assert back[0].tobytes() == back[1].tobytes() == back[2].tobytes()
-
-
-@pytest.mark.parametrize("name", MODELS)
-@pytest.mark.filterwarnings("ignore:Tanh:bigpca.errors.ApproximationWarning")
-def test_everything_comes_back(name: str, tmp_path: Path) -> None:
-    model = KernelPCA(**({"n_components": 3} | MODELS[name])).fit(X)
-    model.save(tmp_path / "model.zarr")
-    loaded = bp.load(tmp_path / "model.zarr")
-    assert type(loaded) is KernelPCA
-    assert loaded.get_params() == model.get_params()
-    assert loaded.kernel_ == model.kernel_
-    for attribute in SAID:
-        assert np.array_equal(getattr(loaded, attribute), getattr(model, attribute)), attribute
-    for attribute in OPTIONAL:
-        assert hasattr(loaded, attribute) == hasattr(model, attribute), attribute
-        assert np.array_equal(getattr(loaded, attribute, None), getattr(model, attribute, None)), attribute
-    assert np.array_equal(loaded.transform(NEW), model.transform(NEW))
-    assert np.array_equal(loaded.novelty(NEW), model.novelty(NEW))
-    if model.fit_inverse_transform:
-        scores = model.transform(NEW)
-        assert np.array_equal(loaded.inverse_transform(scores), model.inverse_transform(scores))
 
 
 def test_a_precomputed_kernel_and_strings_come_back(tmp_path: Path) -> None:

@@ -1,18 +1,13 @@
 """Approximate models grow with the collection: any batches and merges give the model of all rows, or are rejected."""
 
 import re
-import warnings
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import bigpca as bp
 from bigpca import ApproximatePCA, merge
-from bigpca.errors import ApproximationWarning
 from bigpca.sketches import SRHT, FeatureHash, Gaussian, Sketch, SparseSign
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.linear.test_approximate_pca import VARIANTS, D, N, Q, X, approximate
@@ -34,17 +29,6 @@ GROWING: list[dict[str, Any]] = [
     {"sketch": SRHT(Q)},
     {"sketch": FeatureHash(Q)},
 ]
-
-
-@settings(max_examples=12, deadline=None)
-@given(cuts=st.lists(st.integers(1, N - 1), max_size=6), variant=st.sampled_from(GROWING))
-def test_any_split_into_batches_equals_one_fit(cuts: list[int], variant: dict[str, Any]) -> None:
-    model = approximate(**variant)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ApproximationWarning)
-        for start, stop in pairwise([0, *sorted(set(cuts)), N]):
-            model.partial_fit(X[start:stop])
-        assert_same(model, approximate(**variant).fit(X))
 
 
 @pytest.mark.parametrize("variant", GROWING, ids=str)

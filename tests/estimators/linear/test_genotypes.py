@@ -143,15 +143,6 @@ def test_one_value_outside_0_to_ploidy_is_found_in_every_read(
             method(with_one(value))
 
 
-def test_rows_of_weight_0_may_hold_anything() -> None:
-    weights = np.ones(N)
-    weights[7] = 0
-    for solver, rows in (("covariance", with_one(9)), ("dot", with_one(9)), ("covariance", csr_array(with_one(9)))):
-        found = bp.PCA(K, solver=solver, scale=PATTERSON).fit(rows, sample_weight=weights)
-        truth = bp.PCA(K, scale=PATTERSON).fit(np.delete(CALLS, 7, axis=0))
-        np.testing.assert_allclose(found.explained_variance_, truth.explained_variance_, rtol=1e-6)
-
-
 @pytest.mark.parametrize(
     ("source", "code", "error", "message"),
     [

@@ -1,13 +1,10 @@
 """Rows added later, in any batches and in any order of merging, give the model of a fit on all rows."""
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.exceptions import NotFittedError
 
 import bigpca as bp
@@ -17,7 +14,6 @@ from tests.estimators.stores import unreadable
 
 N, D = 60, 8
 X = data_with_spectrum(N, power_law(D), mean=50.0)[0]
-VARIANTS: list[dict[str, Any]] = [{}, {"center": False}, {"scale": True}, {"whiten": True}]
 
 
 def assert_same_model(one: PCA, other: PCA) -> None:
@@ -29,16 +25,6 @@ def assert_same_model(one: PCA, other: PCA) -> None:
     np.testing.assert_allclose(one.components_, other.components_, atol=1e-8)
     np.testing.assert_allclose(one.noise_variance_, other.noise_variance_, rtol=1e-8, atol=1e-14)
     np.testing.assert_allclose(one.transform(X), other.transform(X), atol=1e-8)
-
-
-@settings(max_examples=25, deadline=None)
-@given(cuts=st.lists(st.integers(1, N - 1), max_size=12), variant=st.sampled_from(VARIANTS))
-def test_any_split_into_batches_equals_one_fit(cuts: list[int], variant: dict[str, Any]) -> None:
-    pca = PCA(3, **variant)
-    edges = [0, *sorted(set(cuts)), N]
-    for start, stop in pairwise(edges):
-        pca.partial_fit(X[start:stop])
-    assert_same_model(pca, PCA(3, solver="covariance", **variant).fit(X))
 
 
 @pytest.mark.parametrize("n_components", [3, D, 0.9, None, "mle", bp.rules.RelativeThreshold(0.2)], ids=str)
@@ -69,20 +55,6 @@ def test_omitted_rows_are_counted_over_all_batches() -> None:
     assert (pca.n_omitted_, pca.n_samples_) == (3, N - 3)
     good = np.delete(X, [3, 50, 51], axis=0)
     np.testing.assert_allclose(pca.explained_variance_, PCA(3).fit(good).explained_variance_, rtol=1e-9)
-
-
-@settings(max_examples=20, deadline=None)
-@given(cuts=st.sets(st.integers(2, N - 2), min_size=1, max_size=5), variant=st.sampled_from(VARIANTS), data=st.data())
-def test_any_merge_tree_equals_one_fit(cuts: set[int], variant: dict[str, Any], data: st.DataObject) -> None:
-    edges = [0, *sorted(cuts), N]
-    pieces = [(a, b) for a, b in pairwise(edges) if b - a >= 2]
-    models = [PCA(2, solver="covariance", **variant).fit(X[a:b]) for a, b in pieces]
-    while len(models) > 1:
-        first = models.pop(data.draw(st.integers(0, len(models) - 1)))
-        second = models.pop(data.draw(st.integers(0, len(models) - 1)))
-        models.append(merge(first, second))
-    rows = np.concatenate([X[a:b] for a, b in pieces])
-    assert_same_model(models[0], PCA(2, solver="covariance", **variant).fit(rows))
 
 
 def test_merged_models_keep_feature_names() -> None:

@@ -1,6 +1,5 @@
 """Kernel supervised PCA and kernel Roweis analysis equal the representer forms of the whole kernel matrix."""
 
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -281,52 +280,6 @@ def test_a_plan_of_landmarks_counts_the_label_features() -> None:
 
 
 # Reads, files, checkpoints
-
-
-SAVED: dict[str, Any] = {
-    "direct": KernelSupervisedPCA(2, gamma=GAMMA),
-    "dual": KernelSupervisedPCA(2, gamma=GAMMA, solver="pairs"),
-    "landmarks": KernelSupervisedPCA(2, gamma=GAMMA, n_landmarks=20, fit_inverse_transform=True),
-    "Roweis": KernelRoweisDiscriminantAnalysis(2, r1=0.3, r2=0.9, gamma=GAMMA, n_landmarks=20, robust=True),
-}
-
-
-@pytest.mark.parametrize(
-    ("saved", "names"),
-    [*((saved, "strings") for saved in SAVED), *((saved, "real") for saved in SAVED),
-     *(("landmarks", names) for names in ("bytes", "integers", "unsigned", "booleans"))],
-)  # fmt: skip
-def test_a_saved_model_comes_back_with_its_classes(saved: str, names: str, tmp_path: Path) -> None:
-    model = SAVED[saved]
-    if names == "real" and isinstance(model, KernelRoweisDiscriminantAnalysis):
-        model = KernelRoweisDiscriminantAnalysis(2, r1=0.3, r2=0, gamma=GAMMA, n_landmarks=20)
-    if names == "booleans":
-        model = type(model)(**{**model.get_params(), "n_components": 1})
-    words = np.array(["ä", "b", "cc", "d"])
-    labels = {
-        "strings": words[Y],
-        "bytes": words[::-1][Y].astype("U2"),
-        "integers": Y - 7,
-        "real": REAL,
-        "unsigned": np.array([0, 2**64 - 1, 7, 3], np.uint64)[Y],
-        "booleans": Y > 1,
-    }[names]
-    if names == "bytes":
-        labels = np.char.encode(labels, "utf-8")
-    model.fit(X, labels).save(tmp_path / "model.zarr")
-    loaded = bp.load(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(loaded.transform(NEW), model.transform(NEW))
-    assert loaded.get_params() == model.get_params()
-    for attribute in ("eigenvalues_", "rank_", "n_unlabelled_", "total_variance_", "n_samples_", "kernel_evaluations_"):
-        np.testing.assert_array_equal(getattr(loaded, attribute), getattr(model, attribute))
-    assert hasattr(loaded, "classes_") == (names != "real")
-    if names != "real":
-        np.testing.assert_array_equal(loaded.classes_, model.classes_)
-        assert loaded.classes_.dtype == model.classes_.dtype
-    if model.fit_inverse_transform:
-        np.testing.assert_array_equal(
-            loaded.inverse_transform(model.transform(NEW)), model.inverse_transform(model.transform(NEW))
-        )
 
 
 def test_a_plan_reads_nothing_and_what_does_not_fit_is_rejected_before_any_read() -> None:

@@ -174,20 +174,6 @@ def test_constant_features_score_0_and_rows_without_a_label_do_not_score() -> No
     assert model.estimator_.n_samples_ == N
 
 
-def test_a_saved_model_maps_alike_with_its_estimator_and_scores(tmp_path: Path) -> None:
-    for name, options in (
-        ("cv", {"n_components": 1, "n_features_to_select": "cv"}),
-        ("kernel", {"estimator": bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=20), "n_features_to_select": 0.5}),
-    ):
-        model = ScoredPCA(**options).fit(X, Y)
-        model.save(tmp_path / name)
-        loaded = bp.load(tmp_path / name)
-        np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
-        np.testing.assert_array_equal(loaded.scores_, model.scores_)
-        assert getattr(loaded, "cv_scores_", None) == getattr(model, "cv_scores_", None)
-        assert repr(loaded.get_params()) == repr(model.get_params())
-
-
 REJECTED: list[tuple[dict[str, Any], Any, type[Exception], str]] = [
     ({"n_features_to_select": 0}, Y, ValueError, 'an integer from 1 to 12, a share in .* or "cv" was expected'),
     ({"n_features_to_select": D + 1}, Y, ValueError, "n_features_to_select = 13"),

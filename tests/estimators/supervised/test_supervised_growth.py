@@ -1,13 +1,10 @@
 """Labelled rows added later give the model of a fit on all rows; saved models come back as they were and go on."""
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 import bigpca as bp
@@ -96,25 +93,6 @@ def assert_same(one: Any, other: Any, rtol: float = 1e-9) -> None:
             np.testing.assert_array_equal(a, b)
         else:
             np.testing.assert_allclose(a, b, rtol=rtol, atol=rtol * np.abs(b).max(), err_msg=name)
-
-
-@settings(max_examples=20, deadline=None)
-@given(cuts=st.lists(st.integers(12, N - 1), max_size=8), name=st.sampled_from(sorted(CLASS_MODELS)))
-def test_any_split_of_classes_equals_one_fit(cuts: list[int], name: str) -> None:
-    """The first 12 rows have two of every class: a first batch with one row of a class is rejected."""
-    model, truth = fresh(CLASS_MODELS[name]), fresh(CLASS_MODELS[name]).fit(X, NAMES[Y])
-    for start, stop in pairwise([0, *sorted(set(cuts)), N]):
-        model.partial_fit(X[start:stop], NAMES[Y[start:stop]])
-    assert_same(model, truth)
-
-
-@settings(max_examples=20, deadline=None)
-@given(cuts=st.lists(st.integers(10, N - 1), max_size=8), name=st.sampled_from(sorted(REAL_MODELS)))
-def test_any_split_of_real_labels_equals_one_fit(cuts: list[int], name: str) -> None:
-    model, truth = fresh(REAL_MODELS[name]), fresh(REAL_MODELS[name]).fit(X, REAL)
-    for start, stop in pairwise([0, *sorted(set(cuts)), N]):
-        model.partial_fit(X[start:stop], REAL[start:stop])
-    assert_same(model, truth, 1e-8)
 
 
 @pytest.mark.parametrize(

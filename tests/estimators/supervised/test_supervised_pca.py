@@ -230,12 +230,6 @@ def test_classes_may_be_written_in_any_way(name: str) -> None:
     np.testing.assert_allclose(model.class_counts_ @ model.class_means_ / N, model.mean_, rtol=1e-12)
 
 
-def test_classes_may_be_a_column_of_a_file(tmp_path: Path) -> None:
-    pd.DataFrame({"legs": np.full(N, 4), "animal": NAMES[Y]}).to_csv(tmp_path / "labels.csv", index=False)
-    model = SupervisedPCA().fit(X, f"{tmp_path / 'labels.csv'}::animal")
-    np.testing.assert_array_equal(model.components_, SupervisedPCA().fit(X, NAMES[Y]).components_)
-
-
 def test_rows_without_labels_or_with_missing_values_are_left_out_and_counted() -> None:
     labels: list[Any] = [None if i % 7 == 0 else name for i, name in enumerate(NAMES[Y])]
     bad = X.copy()
@@ -248,14 +242,6 @@ def test_rows_without_labels_or_with_missing_values_are_left_out_and_counted() -
     assert (model.n_samples_, model.n_unlabelled_) == (kept.sum(), -(-N // 7))
     assert model.n_samples_ + model.n_unlabelled_ + model.n_omitted_ == N  # a row without both lacks a label
     np.testing.assert_allclose(model.total_variance_, X[kept].var(axis=0, ddof=1).sum(), rtol=1e-12)
-
-
-def test_real_labels_that_are_missing_are_left_out() -> None:
-    labels = np.where(np.arange(N) % 5 == 0, np.nan, REAL[:, 0])
-    model = SupervisedPCA(missing_labels="drop").fit(X, labels)
-    truth = SupervisedPCA().fit(X[~np.isnan(labels)], labels[~np.isnan(labels)])
-    np.testing.assert_allclose(model.components_, truth.components_, atol=1e-12)
-    np.testing.assert_allclose(model.mean_, truth.mean_, rtol=1e-13)
 
 
 def test_scores_are_centred_projections_and_come_back_to_the_nearest_rows() -> None:
