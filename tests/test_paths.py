@@ -46,7 +46,7 @@ CALLS: dict[str, tuple[str, Callable[[str], Any], Callable[[str], Any] | None]] 
 }
 
 
-@pytest.mark.parametrize("spelling", ["~/{}", "sub/../{}", "~/work/sub/../{}"])
+@pytest.mark.parametrize("spelling", ["~/{}", "~/work/sub/../{}"])
 @pytest.mark.parametrize("call", CALLS)
 def test_what_is_written_at_a_path_is_read_there(
     call: str, spelling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -46,8 +46,7 @@ def truth_of(A: NDArray[Any]) -> NDArray[np.float64]:
     return product
 
 
-@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
-@pytest.mark.parametrize("panels", [1, 3, 100])
+@pytest.mark.parametrize(("mean", "panels"), [(0.0, 3), (1.0, 3), (100.0, 3), (1e4, 1), (1e4, 3), (1e4, 100)])
 def test_panels_give_the_centred_dot_matrix_whatever_the_offset(mean: float, panels: int, tmp_path: Path) -> None:
     A = normal(N, D, mean=mean)
     found = dot_of(bp.open(write_store(tmp_path / "x.zarr", A, (7, D))), panels)

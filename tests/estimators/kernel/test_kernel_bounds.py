@@ -337,15 +337,19 @@ def test_bounds_cover_the_rounding_of_a_kernel_far_narrower_than_the_rows_are_wi
         assert (np.diff(model.eigenvalue_bounds_)[:, 0] < 0.1 * values[0]).all() or isinstance(model, NystromKernelPCA)
 
 
-@pytest.mark.parametrize("gamma", [1e12, 1e24, 1e26, 1e32, 1e40, 1e290])
-@pytest.mark.parametrize("unit", [1e-8, 1.0, 1e8])
+NARROW: dict[str, Callable[..., Kernel]] = {
+    "rbf": RBF, "l2": partial(Laplacian, norm="l2"), "l1": Laplacian, "sum": lambda gamma: 1.0 * RBF(gamma)
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "make",
-    [RBF, partial(Laplacian, norm="l2"), Laplacian, lambda gamma: 1.0 * RBF(gamma)],
-    ids=["rbf", "l2", "l1", "sum"],
-)
-def test_kernels_narrower_than_rounding_tell_rows_apart(make: Callable[..., Kernel], unit: float, gamma: float) -> None:
+    ("name", "unit", "gamma"),
+    [*((name, 1.0, gamma) for name in NARROW for gamma in (1e12, 1e24, 1e26, 1e32, 1e40, 1e290)),
+     *((name, unit, 1e26) for name in NARROW for unit in (1e-8, 1e8))],
+)  # fmt: skip
+def test_kernels_narrower_than_rounding_tell_rows_apart(name: str, unit: float, gamma: float) -> None:
     """K is the identity to the bit, but for rows that are equal: rounding does not bring others nearer."""
+    make = NARROW[name]
     rows = np.random.default_rng(0).standard_normal((60, 3)) * unit
     rows[[7, 9]] = rows[3]
     K = np.eye(60)

@@ -72,8 +72,7 @@ def test_landmarks_that_look_well_are_rejected_where_other_rows_are_not() -> Non
 
 
 @pytest.mark.parametrize("route", ROUTES)
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("offset", [0.0, 1e3])
+@pytest.mark.parametrize(("dtype", "offset"), [(np.float32, 0.0), (np.float32, 1e3), (np.float64, 1e3)])
 @pytest.mark.filterwarnings(
     "ignore::bigpca.errors.ApproximationWarning"
 )  # bounds are wide where float32 leaves little of K

@@ -100,8 +100,7 @@ def test_models_of_any_centre_and_scale_are_contrasted_in_the_units_of_their_row
             bp.ContrastivePCA.of(a.set_params(scale=UNITS / 2), b)
 
 
-@pytest.mark.parametrize("of_metric", range(4))
-@pytest.mark.parametrize("of_rows", range(4))
+@pytest.mark.parametrize(("of_rows", "of_metric"), [(0, 0), (1, 2), (2, 3), (3, 1), (0, 3), (3, 0)])
 def test_a_model_in_the_metric_of_another_is_that_of_its_rows_and_grows(
     of_rows: int, of_metric: int, tmp_path: Path
 ) -> None:

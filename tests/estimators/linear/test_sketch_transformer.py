@@ -27,10 +27,11 @@ SKETCHES: dict[str, Sketch] = {
 sketches = pytest.mark.parametrize("sketch", SKETCHES.values(), ids=SKETCHES)
 
 
-@sketches
-@pytest.mark.parametrize("dtype", ["f2", "f4", "f8", "i4"])
-def test_every_container_gives_the_product_of_the_sketch(sketch: Sketch, dtype: str, tmp_path: Path) -> None:
-    rows = (10 * X).astype(dtype)
+@pytest.mark.parametrize(
+    ("name", "dtype"), [*((name, "f4") for name in SKETCHES), *(("gaussian", dtype) for dtype in ("f2", "f8", "i4"))]
+)
+def test_every_container_gives_the_product_of_the_sketch(name: str, dtype: str, tmp_path: Path) -> None:
+    sketch, rows = SKETCHES[name], (10 * X).astype(dtype)
     working = np.float32 if dtype in ("f2", "f4") else np.float64
     # Blocks of rows change the order of sums of 24 products: a few eps of the largest.
     expected = rows.astype(working) @ sketch.matrix(24).astype(working)

@@ -276,8 +276,13 @@ def opened_in(kept: str, folder: Path, **beside: Any) -> Any:
     return bp.open(source, **beside, **views)
 
 
-@pytest.mark.parametrize("kept", ["memory", "store", "keyed store", "Dask", "pattern"])
-@pytest.mark.parametrize("taken", OPENED)
+TAKEN = [*((one, "keyed store") for one in OPENED), *(("a list", one) for one in ("memory", "store", "pattern"))]
+    *((one, "keyed store") for one in OPENED),
+    *(("a list", one) for one in ("memory", "store", "Dask", "pattern")),
+]
+
+
+@pytest.mark.parametrize(("taken", "kept"), TAKEN)
 def test_rows_bring_the_covariates_that_they_were_opened_with(taken: str, kept: str, tmp_path: Path) -> None:
     rows, numbers = OPENED[taken](opened_in(kept, tmp_path, covariates=Z))
     model, truth = bp.PCA(K).fit(rows), bp.PCA(K).fit(X[numbers], covariates=Z[numbers])
@@ -287,8 +292,7 @@ def test_rows_bring_the_covariates_that_they_were_opened_with(taken: str, kept: 
     assert (grown.n_samples_, grown.covariate_coef_.shape) == (9 + len(X[numbers]), (P, 2))
 
 
-@pytest.mark.parametrize("kept", ["memory", "store", "keyed store", "Dask", "pattern"])
-@pytest.mark.parametrize("taken", [name for name in OPENED if name != "two that were opened"])
+@pytest.mark.parametrize(("taken", "kept"), [pair for pair in TAKEN if pair[0] != "two that were opened"])
 def test_rows_bring_the_weights_labels_and_groups_that_they_were_opened_with(
     taken: str, kept: str, tmp_path: Path
 ) -> None:

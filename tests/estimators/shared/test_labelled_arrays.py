@@ -299,7 +299,7 @@ NOT_COUNTED: dict[str, Callable[[Any, Any], Any]] = {  # fits of a field whose r
 
 
 @quiet
-@pytest.mark.parametrize("times", [None, 1, 5])
+@pytest.mark.parametrize("times", [None, 5])
 @pytest.mark.parametrize("holds", ["values on land", "no values"])
 @pytest.mark.parametrize("case", NOT_COUNTED)
 def test_rows_that_do_not_count_decide_on_no_column(case: str, holds: str, times: int | None) -> None:
