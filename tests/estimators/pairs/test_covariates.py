@@ -276,7 +276,7 @@ def opened_in(kept: str, folder: Path, **beside: Any) -> Any:
     return bp.open(source, **beside, **views)
 
 
-TAKEN = [*((one, "keyed store") for one in OPENED), *(("a list", one) for one in ("memory", "store", "pattern"))]
+TAKEN = [
     *((one, "keyed store") for one in OPENED),
     *(("a list", one) for one in ("memory", "store", "Dask", "pattern")),
 ]
