@@ -245,15 +245,6 @@ def test_exact_features_give_what_the_kernel_matrix_gives(kernel: kernels.Kernel
     assert not hasattr(features, "eigenvectors_")
 
 
-def test_the_linear_kernel_is_pca() -> None:
-    pca = bp.PCA(3).fit(X)
-    for solver in ("auto", "dense", "krylov"):
-        model = KernelPCA(3, solver=solver, tol=1e-8, max_passes=30).fit(X)
-        assert_same_up_to_sign(model.transform(NEW), pca.transform(NEW), 1e-6 if solver == "krylov" else 1e-10)
-        np.testing.assert_allclose(model.explained_variance_, pca.explained_variance_, rtol=1e-7)
-        np.testing.assert_allclose(model.explained_variance_ratio_, pca.explained_variance_ratio_, rtol=1e-7)
-
-
 @pytest.mark.parametrize("solver", ["dense", "krylov", "features"])
 @pytest.mark.parametrize("kernel", [kernels.Linear(), kernels.Polynomial(2, gamma=0.5, coef0=1.0)], ids=str)
 def test_novelty_is_the_distance_to_the_subspace_in_the_features(kernel: kernels.Kernel, solver: str) -> None:

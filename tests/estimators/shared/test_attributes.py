@@ -123,12 +123,6 @@ def test_the_precision_of_a_singular_model_is_the_pseudo_inverse() -> None:
     np.testing.assert_allclose(covariance @ precision @ covariance, covariance, atol=1e-9)
 
 
-def test_ratios_are_over_the_true_total_variance() -> None:
-    pca = PCA(3).fit(X)
-    np.testing.assert_allclose(pca.explained_variance_ratio_, SPECTRUM[:3] / SPECTRUM.sum(), rtol=1e-10)
-    np.testing.assert_allclose(pca.total_variance_, SPECTRUM.sum(), rtol=1e-10)
-
-
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.uint8, np.int32])
 def test_scores_have_the_working_dtype(dtype: type) -> None:
     data = (10 * X + 100).astype(dtype)
