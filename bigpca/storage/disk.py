@@ -14,7 +14,7 @@ import os
 import socket
 import uuid
 import zlib
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, dataclass, replace
@@ -26,7 +26,7 @@ import numpy as np
 from bigpca.errors import CorruptedChunkError, MemoryBudgetError, OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import files
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter, First
-from bigpca.storage.files import read_document, read_regular, temporary_sibling, writing
+from bigpca.storage.files import Contents, Stored, read_document, read_regular, temporary_sibling, writing
 from bigpca.storage.forms import Annotations, Form, TableForm, check_extension, with_manifest
 from bigpca.storage.grammar import (
     JOURNAL,
@@ -178,7 +178,7 @@ class DiskOutput(Output):
             files.atomic_write_bytes(store / ROOT, json.dumps(metadata).encode())
             for name in MEMBERS:  # of a run that was killed here
                 files.remove(store / name, ())
-            annotations.write(store)
+            files.write_files(store, annotations.files())
             files.fsync_tree(store)
             _reject_existing(self.path, self._replace, "array")
             with temporary_sibling(self.path) as sibling:
@@ -400,27 +400,28 @@ def _describe(path: Path) -> str:
         return "a Zarr v2 store" if {*files.MARKERS} & {*names} else f"a folder of {len(names)} entries"
 
 
-def put_group(
-    out: Any, fill: Callable[[Path], None], identity: str, members: Collection[str], *, overwrite: bool
-) -> None:
-    """Write a group that a function writes to a folder; what it replaces stays until it is complete."""
+def put_group(out: Any, contents: Contents, identity: str, members: Collection[str], *, overwrite: bool) -> None:
+    """Write the files of a group; what it replaces stays until it is complete."""
     target = Path(files.real_path(files.path_of(out, "path")))
     with writing(target):
         files.repair(target)
         _reject_existing(target, overwrite, "model")
         with temporary_sibling(target) as sibling:
-            (made := sibling / f"new-{target.name}").mkdir()
-            fill(made)
+            files.write_files(made := sibling / f"new-{target.name}", contents())
             files.fsync_tree(made)
             _reject_existing(target, overwrite, "model")  # again: others may have put something there
             files.publish(made, target, replace=overwrite, sibling=sibling)
 
 
-@contextmanager
-def got_group(out: Any) -> Iterator[tuple[Path, str]]:
-    """Yield the folder of a group, and its path."""
+def got_group(out: Any) -> Stored:
+    """Return what reads a group."""
     target = Path(files.real_path(out))
-    yield files.standing(target), str(target)
+    folder = files.standing(target)
+    if not folder.exists():
+        raise FileNotFoundError(f"{target} does not exist. Check the path.")
+    return Stored(
+        str(target), lambda key, most: read_regular(folder / key, most), lambda reads: [one() for one in reads]
+    )
 
 
 def got_bytes(store: Any, key: str, limit: int) -> bytes:

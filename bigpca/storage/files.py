@@ -200,6 +200,14 @@ def atomic_write_bytes(path: str | os.PathLike[str], data: bytes | bytearray | m
     fsync_path(target.parent)
 
 
+def write_files(folder: Path, contents: Iterable[tuple[str, bytes]]) -> None:
+    """Write files, given by their keys, below a new folder."""
+    for key, data in contents:
+        path = folder / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+
+
 def free_bytes(path: str | os.PathLike[str]) -> int:
     """Return the free bytes for this user where ``path`` is or would be: those of its nearest existing parent."""
     place = Path(path).absolute()
@@ -260,10 +268,7 @@ def _remove(path: Path, members: Collection[str] | None) -> None:
             with suppress(OSError):  # what others have put there stays
                 os.rmdir(folder)
     else:
-        try:
-            path.unlink(missing_ok=True)
-        except IsADirectoryError:  # again, by a thread of Zarr that went on after an interrupt
-            shutil.rmtree(path, ignore_errors=True)
+        path.unlink(missing_ok=True)
 
 
 def keys_below(folder: Path) -> Iterator[str]:
@@ -513,6 +518,18 @@ class Content(NamedTuple):
     data: bytes
     etag: str
     mark: str
+
+
+Contents: TypeAlias = Callable[[], Iterator[tuple[str, bytes]]]  # what yields keys and bytes of files, the root last
+
+
+class Stored(NamedTuple):
+    """A group of arrays that is read: where it is; what returns one of its files, of at most so many bytes; and what
+    makes calls, at the same time where each waits for a network."""
+
+    where: str
+    get: Callable[[str, int], bytes]
+    each: Callable[[Iterable[Callable[[], Any]]], Iterable[Any]]
 
 
 class OccupiedError(FileExistsError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -46,26 +46,26 @@ class Annotations:
     keys: NDArray[np.str_] | None = None
     provenance: Mapping[str, Any] | None = None
 
-    def write(self, store: Path) -> None:
-        """Write both into an unfinished store."""
+    def files(self) -> Iterator[tuple[str, bytes]]:
+        """Yield both as files of a store: (key, bytes)."""
         if self.keys is not None:
-            _write_keys(store / KEYS, self.keys)
+            yield from _files_of_keys(self.keys)
         if self.provenance is not None:
-            (store / PROVENANCE).mkdir()
             attributes = to_json(dict(self.provenance), PROVENANCE)
             document = {"zarr_format": 3, "node_type": "group", "attributes": attributes}
-            (store / PROVENANCE / "zarr.json").write_text(json.dumps(document))
+            yield f"{PROVENANCE}/zarr.json", json.dumps(document).encode()
 
 
 NOTHING = Annotations()
 
 
-def _write_keys(path: Path, keys: NDArray[np.str_]) -> None:
+def _files_of_keys(keys: NDArray[np.str_]) -> Iterator[tuple[str, bytes]]:
     import zarr  # heavy: only what writes a store loads it
     from zarr.codecs import ZstdCodec
 
+    held = dict[str, Any]()
     stored = zarr.create_array(
-        str(path),
+        zarr.storage.MemoryStore(held),
         shape=keys.shape,
         dtype=str,
         chunks=(max(1, min(len(keys), KEYS_PER_CHUNK)),),
@@ -75,6 +75,8 @@ def _write_keys(path: Path, keys: NDArray[np.str_]) -> None:
     )
     for start in range(0, len(keys), KEYS_PER_CHUNK):
         stored[start : start + KEYS_PER_CHUNK] = keys[start : start + KEYS_PER_CHUNK]
+    for key, data in held.items():
+        yield f"{KEYS}/{key}", data.to_bytes()
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,6 @@ import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -20,13 +18,14 @@ from bigpca.errors import ModelFormatError, an, brief
 from bigpca.storage.carriers import carrier, document_at, unless_replaced
 from bigpca.storage.chunks import array_metadata, is_storable
 from bigpca.storage.files import (
+    MAX_DOCUMENT_BYTES,
+    Stored,
     canonical_json,
     content_digest,
     from_json,
     max_encoded,
     name_of,
-    read_document,
-    read_regular,
+    parsed_document,
     to_json,
 )
 from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension
@@ -111,15 +110,15 @@ def write_group(
     values = to_json(dict(attributes), "attributes")
     digest = _attributes_digest(body, values)
 
-    def fill(folder: Path) -> None:
-        own = {"bigpca": {**body, "attributes_sha256": digest}, "attributes": values}
-        _write_document(folder, {"attributes": own, "zarr_format": 3, "node_type": "group"})
+    def contents() -> Iterator[tuple[str, bytes]]:
         for name, array in ready.items():
-            _write_array(folder / name, array)
-        annotations.write(folder)
+            yield from _files_of(name, array)
+        yield from annotations.files()
+        own = {"bigpca": {**body, "attributes_sha256": digest}, "attributes": values}
+        yield "zarr.json", _encoded({"attributes": own, "zarr_format": 3, "node_type": "group"})
 
     check_extension(name_of(path), *STORES)
-    carrier(path).put_group(path, fill, digest, ready, overwrite=overwrite)
+    carrier(path).put_group(path, contents, digest, ready, overwrite=overwrite)
 
 
 def read_group(
@@ -147,24 +146,17 @@ def read_group(
 
 
 def _got_group(path: str | os.PathLike[str], kind: str | Collection[str] | None, newest: tuple[int, int]) -> GotGroup:
-    with carrier(path).got_group(path) as (folder, where):
-        try:
-            return _read_group(folder, kind, newest)
-        except ModelFormatError as error:
-            raise ModelFormatError(str(error).replace(str(folder), where)) from error
-
-
-def _read_group(target: Path, kind: str | Collection[str] | None, newest: tuple[int, int]) -> GotGroup:
-    body, values = _read_header(target, newest)
+    stored = carrier(path).got_group(path)
+    body, values = _read_header(stored, newest)
     if kind is not None and body["kind"] not in ({kind} if isinstance(kind, str) else set(kind)):
         known = kind if isinstance(kind, str) else ", ".join(sorted(kind))
         raise ModelFormatError(
-            f"{target} holds {an(repr(body['kind']))}, but {known} was expected. "
+            f"{stored.where} holds {an(repr(body['kind']))}, but {known} was expected. "
             "Load it with the function for its kind."
         )
-    arrays = {name: _read_array(target, name, declared) for name, declared in body["arrays"].items()}
+    reads = [partial(_read_array, stored, name, declared) for name, declared in body["arrays"].items()]
     major, minor = body["format"]
-    return GotGroup(body["kind"], (major, minor), arrays, values)
+    return GotGroup(body["kind"], (major, minor), dict(zip(body["arrays"], stored.each(reads), strict=True)), values)
 
 
 def kind_at(path: str | os.PathLike[str]) -> str | None:
@@ -191,8 +183,8 @@ def _attributes_digest(body: Mapping[str, Any], values: Any) -> str:
     return hashlib.sha256(canonical_json([body["kind"], body["format"], body["arrays"], values])).hexdigest()
 
 
-def _write_array(folder: Path, array: Array) -> None:
-    """Write the files that Zarr would, whose event loop takes several milliseconds for each array."""
+def _files_of(name: str, array: Array) -> Iterator[tuple[str, bytes]]:
+    """Yield the files that Zarr would write, whose event loop takes several milliseconds for each array."""
     from numcodecs.zstd import Zstd  # with its libraries: only what writes or reads a model loads it
 
     chunks = [max(1, length) for length in array.shape]
@@ -200,40 +192,37 @@ def _write_array(folder: Path, array: Array) -> None:
         # Cutting the leading axes first keeps a chunk contiguous in memory.
         below = int(np.prod(chunks[axis + 1 :], dtype=np.int64)) * array.dtype.itemsize
         chunks[axis] = max(1, min(chunks[axis], CHUNK_BYTES // max(below, 1)))
-    _write_document(folder, array_metadata(array.shape, array.dtype, chunks, 0, LEVEL, {}))
-    for path, cut in _chunk_files(folder, array.shape, chunks):
+    for key, cut in _chunks(name, array.shape, chunks):
         block = np.zeros(chunks, array.dtype)  # Zarr stores chunks at the end whole too
         block[tuple(slice(length) for length in array[cut].shape)] = array[cut]
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(Zstd(level=LEVEL, checksum=True).encode(block))
+        yield key, bytes(Zstd(level=LEVEL, checksum=True).encode(block))
+    yield f"{name}/zarr.json", _encoded(array_metadata(array.shape, array.dtype, chunks, 0, LEVEL, {}))
 
 
-def _write_document(folder: Path, document: Mapping[str, Any]) -> None:
-    folder.mkdir(exist_ok=True)
-    (folder / "zarr.json").write_text(json.dumps(document, indent=2))
+def _encoded(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent=2).encode()
 
 
-def _chunk_files(
-    folder: Path, shape: tuple[int, ...], chunks: Sequence[int]
-) -> Iterator[tuple[Path, tuple[slice, ...]]]:
-    """Iterate over the files of an array's chunks, and what each holds of the array."""
+def _chunks(name: str, shape: tuple[int, ...], chunks: Sequence[int]) -> Iterator[tuple[str, tuple[slice, ...]]]:
+    """Iterate over the keys of an array's chunks, and what each holds of the array."""
     counts = [-(-length // chunk) for length, chunk in zip(shape, chunks, strict=True)]
     for number in range(math.prod(counts)):
         place = np.unravel_index(number, counts)  # np.ndindex holds every index of each axis: too much for a forged one
         cut = tuple(slice(i * chunk, (i + 1) * chunk) for i, chunk in zip(place, chunks, strict=True))
-        yield folder.joinpath("c", *map(str, place)), cut
+        yield "/".join([name, "c", *map(str, place)]), cut
 
 
-def _fail(target: Path, cause: str) -> ModelFormatError:
+def _fail(target: str, cause: str) -> ModelFormatError:
     return ModelFormatError(
         f"{target} cannot be read as a bigpca store: {cause}. Restore it from a copy, or fit again."
     )
 
 
-def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any], Any]:
+def _read_header(stored: Stored, newest: tuple[int, int]) -> tuple[dict[str, Any], Any]:
     """Read and check the group's zarr.json: everything but the arrays."""
+    target = stored.where
     try:
-        document = read_document(target / "zarr.json")
+        document = parsed_document(stored.get("zarr.json", MAX_DOCUMENT_BYTES), f"{target}/zarr.json")
         if document.get("node_type") == "array":
             raise ModelFormatError(
                 f"{target} is a Zarr array, such as data or scores, and not a saved model. Open rows with "
@@ -245,8 +234,6 @@ def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any],
         major, minor = (int(number) for number in declared_format)
         own = {"kind": body["kind"], "format": declared_format, "arrays": body["arrays"]}
     except (FileNotFoundError, NotADirectoryError):
-        if not target.exists():
-            raise FileNotFoundError(f"{target} does not exist. Check the path.") from None
         raise ModelFormatError(f"{target} is not a saved model: it has no zarr.json. Check the path.") from None
     except ModelFormatError:
         raise
@@ -270,7 +257,7 @@ def _read_header(target: Path, newest: tuple[int, int]) -> tuple[dict[str, Any],
     return own, values
 
 
-def _read_array(target: Path, name: str, declared: Any) -> Array:
+def _read_array(stored: Stored, name: str, declared: Any) -> Array:
     """Read one array, comparing the declaration, the array's own metadata, the files and the content."""
     from numcodecs.zstd import Zstd  # as above
 
@@ -279,20 +266,17 @@ def _read_array(target: Path, name: str, declared: Any) -> Array:
         dtype = np.dtype(str(declared["dtype"]))
         if not is_storable(dtype) or min(shape, default=0) < 0:
             raise ValueError(f"dtype {dtype} and shape {shape} are not storable")
-        chunks = _checked_chunks(read_document(target / name / "zarr.json"), shape, dtype)
-        found = sum(len(files) for *_, files in os.walk(target / name))  # links to folders are not followed
-        files = list(islice(_chunk_files(target / name, shape, chunks), found + 1))
-        if len(files) > found:
-            raise ValueError(f"it declares {shape} in chunks of {chunks}, but has {found:,} files")
-        array = np.empty(shape, dtype.newbyteorder("<"))
-        for path, cut in files:
+        key = f"{name}/zarr.json"
+        chunks = _checked_chunks(parsed_document(stored.get(key, MAX_DOCUMENT_BYTES), key), shape, dtype)
+        array = np.empty(shape, dtype.newbyteorder("<"))  # no memory is taken before a chunk is there
+        for key, cut in _chunks(name, shape, chunks):
             block = np.empty(chunks, array.dtype)
-            Zstd().decode(read_regular(path, max_encoded(block.nbytes)), block)
+            Zstd().decode(stored.get(key, max_encoded(block.nbytes)), block)
             array[cut] = block[tuple(slice(length) for length in array[cut].shape)]
         if content_digest(array) != declared["sha256"]:
             raise ValueError("its content was altered (its SHA-256 is not the recorded one)")
     except Exception as error:
-        raise _fail(target, f"array {name!r} is missing, truncated or altered ({brief(error, 1000)})") from error
+        raise _fail(stored.where, f"array {name!r} is missing, truncated or altered ({brief(error, 1000)})") from error
     return array.astype(dtype, copy=False)
 
 

@@ -20,22 +20,23 @@ import uuid
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from bigpca.blas import numerical_environment
-from bigpca.errors import ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError, brief
+from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError, brief
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter, First
 from bigpca.storage.files import (
     Content,
+    Contents,
     OccupiedError,
+    Stored,
     canonical_json,
     check_size,
     name_of,
@@ -61,7 +62,7 @@ from bigpca.storage.grammar import (
 )
 from bigpca.storage.outputs import LEVEL, Output, OutputLayout, Reserved, partial_document, rows_at_end
 from bigpca.storage.places import Entry, ObjectStore
-from bigpca.storage.requests import in_order, requests, together
+from bigpca.storage.requests import Request, get_part, in_order, requests, together
 
 log = logging.getLogger("bigpca")
 CLAIM = f"{CONTROL}/claim"
@@ -351,7 +352,7 @@ class ObjectOutput(Output):
             if root.size and root.etag != self._claim.replaces and self.place.mark(ROOT) != self.writer.mark:
                 raise _appeared(self.place.describe(ROOT))
             self._withdraw()
-        members = put_members(self.place, annotations.write, self.writer.mark, over=self._claim.replaces != "")
+        members = put_members(self.place, annotations.files(), self.writer.mark, over=self._claim.replaces != "")
         if self._claim.replaces:
             self._check_claim()
         kept = {*members, ROOT, *(self.writer.chunk_key(index) for index in range(self.n_chunks))}
@@ -432,15 +433,17 @@ def _appeared(where: str) -> OutputExistsError:
     )
 
 
-def put_members(place: ObjectStore, write: Callable[[Path], object], mark: str, *, over: bool = False) -> list[str]:
-    """Create the objects of what a function writes to a folder: all chunks, the metadata of members, and the root last.
+def put_members(
+    place: ObjectStore, contents: Iterable[tuple[str, bytes]], mark: str, *, over: bool = False
+) -> list[str]:
+    """Create objects, given by their keys: all chunks, then the metadata of members, and the root last.
 
     Provenance has the time of its run, and replaces that of another one, as all do that are put ``over`` those of an
     output that is replaced. Returns their keys.
     """
+    documents, keys = list[tuple[str, bytes]](), list[str]()
 
-    def put(key: str, path: Path) -> None:
-        data = path.read_bytes()
+    def put(key: str, data: bytes) -> None:
         try:
             place.put(key, data, if_absent=True, mark=mark)
         except OccupiedError as error:
@@ -449,21 +452,22 @@ def put_members(place: ObjectStore, write: Callable[[Path], object], mark: str, 
             if error.found.mark != mark:  # late, of a run whose output was taken over
                 place.put(key, data, if_etag=error.found.etag, mark=mark)
 
-    def level(path: Path) -> int:
-        return (path.name == ROOT) + (path == Path(folder, ROOT))
+    def chunks() -> Iterator[tuple[int, Callable[[], None]]]:
+        for key, data in contents:
+            keys.append(key)
+            if key.endswith(ROOT):
+                documents.append((key, data))
+            else:
+                yield len(data), partial(put, key, data)
 
-    with temporary_folder() as folder:
-        write(Path(folder))
-        files = [path for path in sorted(Path(folder).rglob("*")) if path.is_file()]
-        for _, paths in groupby(sorted(files, key=level), level):
-            together((path.stat().st_size, partial(put, path.relative_to(folder).as_posix(), path)) for path in paths)
-        return [path.relative_to(folder).as_posix() for path in files]
+    together(chunks())
+    together((len(data), partial(put, key, data)) for key, data in documents if key != ROOT)
+    together((len(data), partial(put, key, data)) for key, data in documents if key == ROOT)
+    return keys
 
 
-def put_group(
-    out: Any, fill: Callable[[Path], None], identity: str, members: Collection[str], *, overwrite: bool
-) -> None:
-    """Put a group that a function writes to a local folder; see :func:`put_members`.
+def put_group(out: Any, contents: Contents, identity: str, members: Collection[str], *, overwrite: bool) -> None:
+    """Put the files of a group; see :func:`put_members`.
 
     One that replaces another is first put beside it, where it is read from until it has its place.
 
@@ -476,46 +480,35 @@ def put_group(
     place.check_exclusive()
     mark = identity[:24]
     ours = Claim(identity, [], uuid.uuid4().hex[:12], (mark,), "model", (*members, PROVENANCE))
-    staged = partial(put_members, place.at(f"{NEXT}{mark}"), fill, mark)
-    published = _claimed(place, ours, overwrite=overwrite, resume=False, joins=True, staged=staged)[1]
-    if not published:
-        put_members(place, fill, mark)
+
+    def staged() -> None:
+        put_members(place.at(f"{NEXT}{mark}"), contents(), mark)
+
+    if not _claimed(place, ours, overwrite=overwrite, resume=False, joins=True, staged=staged)[1]:
+        put_members(place, contents(), mark)
     place.delete([entry.key for entry in place.list(CONTROL)])
 
 
-@contextmanager
-def got_group(out: Any) -> Iterator[tuple[Path, str]]:
-    """Copy a group to a local folder for as long as it is read; yield that and the URL.
-
-    Raises
-    ------
-    FileNotFoundError
-        If it does not exist.
-    ModelFormatError
-        If something else does.
-    """
+def got_group(out: Any) -> Stored:
+    """Return what reads a group, with the requests of several arrays at the same time."""
     place = ObjectStore(out)
-    listed, where = place.survey(), place.describe()
-    if ROOT not in listed:
-        for start in waiting(listed)[:1]:
-            place = place.at(start)
-            listed = {key[len(start) :]: entry for key, entry in listed.items() if key.startswith(start)}
-    if ROOT not in listed:
-        found = "is not a saved model: it has no zarr.json" if listed else "does not exist"
-        raise (ModelFormatError if listed else FileNotFoundError)(f"{where} {found}. Check the URL.")
-    with temporary_folder() as folder:
+    found = _standing(place)
 
-        def get(key: str, target: Path) -> None:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_bytes(place.get(key).data)
+    def get(key: str, most: int) -> bytes:
+        if (got := get_part(found, Request(key, 1, most=most))) is None:
+            raise FileNotFoundError(f"{found.describe(key)} does not exist.")
+        return bytes(got.data)
 
-        wanted = []
-        for key, entry in listed.items():
-            target = Path(folder, key)
-            if not key.startswith(f"{CONTROL}/") and target.resolve().is_relative_to(Path(folder).resolve()):
-                wanted.append((entry.size, partial(get, key, target)))
-        together(wanted)
-        yield Path(folder), where
+    return Stored(place.describe(), get, lambda reads: together((1, read) for read in reads))
+
+
+def _standing(place: ObjectStore) -> ObjectStore:
+    """Return where what belongs at a place is: there, or where a model waits until what it replaces is deleted."""
+    if not place.exists(ROOT):
+        if not (found := place.survey()):
+            raise FileNotFoundError(f"{place.describe()} does not exist. Check the URL.")
+        return place.at(waiting(found)[0]) if waiting(found) else place
+    return place
 
 
 def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
@@ -737,16 +730,9 @@ def write_file(out: Any, data: bytes, *, overwrite: bool) -> str:
 
 def got_bytes(store: Any, key: str, limit: int) -> bytes:
     """Return an object of a store, or of the model that waits there."""
-    place = ObjectStore(store)
-    try:
-        data = place.get(key).data
-        if not data:
-            raise FileNotFoundError(f"{place.describe(key)} has no bytes.")
-    except FileNotFoundError:
-        found = waiting(entry.key for entry in place.list(CONTROL))
-        if not found:
-            raise
-        data = place.at(found[0]).get(key).data
+    place = _standing(ObjectStore(store))
+    if not (data := place.get(key).data):
+        raise FileNotFoundError(f"{place.describe(key)} has no bytes.")
     check_size(len(data), str(store), limit)
     return data
 

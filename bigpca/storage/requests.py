@@ -139,7 +139,7 @@ class Requests:
         following = next(coming, None)
         while following is not None or numbers:
             while following is not None and (not numbers or self._has_room(following[1].nbytes)):
-                begun = self.begin(following[1].nbytes, partial(_got, place, following[1]))
+                begun = self.begin(following[1].nbytes, partial(get_part, place, following[1]))
                 numbers[begun], following = following[0], next(coming, None)
                 begun.add_done_callback(arrived.put)
             done = arrived.get()
@@ -158,8 +158,8 @@ class Requests:
         return found
 
 
-def _got(place: ObjectStore, one: Request) -> Got | None:
-    """Get one object, or a part of it; None if it does not exist."""
+def get_part(place: ObjectStore, one: Request) -> Got | None:
+    """Get one object, or a part of it, at once; None if it does not exist."""
     import obstore
 
     def got() -> Got:

@@ -214,13 +214,12 @@ def test_other_damaged_records_are_named(record: str, said: str, damage: str, mo
         write(model, rows)(place)
 
 
-@pytest.mark.parametrize("call", ["save", "load"])
 def test_a_folder_of_temporary_files_that_is_missing_or_full_is_named(
-    call: str, model: bp.PCA, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    object_server: Server, model: bp.PCA, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = ObjectStore(MemoryStore()).at("m.zarr")
-    model.save(place)
-    run = {"save": lambda: model.save(beside(place, "2")), "load": lambda: bp.load(place)}[call]
+    def run() -> None:
+        model.transform(rows, out=f"s3://rows/{tmp_path.name}.npy")
+
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
     with pytest.raises(
         OutputWriteError, match=r"temporary folder .*/gone cannot be written \(No such .*\)\. Set TMPDIR"

@@ -20,7 +20,7 @@ from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import ChunkRecord, RunLock, chunks, create_output, disk, files, objects, read_group, write_group
 from bigpca.storage.carriers import carrier
 from bigpca.storage.disk import DiskOutput
-from bigpca.storage.files import publish, remove
+from bigpca.storage.files import publish
 from bigpca.storage.forms import form_of
 from bigpca.storage.places import ObjectStore
 from tests.conftest import everywhere, local_or_memory
@@ -316,17 +316,6 @@ def test_an_output_that_appeared_meanwhile_is_not_replaced(path):
         (path / "x").touch()
         with pytest.raises(OutputExistsError, match="a folder of 1 entries"):
             output.finish()
-
-
-def test_an_interrupt_leaves_no_thread_of_zarr_that_goes_on_with_the_partial_output(path, monkeypatch):
-    monkeypatch.setattr("zarr.storage.LocalStore.set", lambda *_: pytest.fail("a thread of Zarr writes the metadata"))
-    begin(path).abort()
-    folder = path.with_name("made again meanwhile")
-    folder.mkdir()
-    monkeypatch.setattr("pathlib.Path.is_dir", lambda _: False)
-    remove(folder)
-    monkeypatch.undo()
-    assert not folder.exists()
 
 
 def test_a_foreign_folder_in_the_place_of_the_partial_output_is_not_removed(path):
