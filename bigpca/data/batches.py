@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from sys import getrefcount
@@ -13,7 +13,7 @@ from threading import Lock, RLock
 from typing import Any, ClassVar, overload
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike, NDArray
+from numpy.typing import ArrayLike, NDArray
 from scipy.sparse import coo_array, csr_array
 
 import bigpca.dask_array as da
@@ -28,7 +28,6 @@ from bigpca.data.sparse import columns_beside, in_form, is_sparse, row_range, sp
 from bigpca.devices import RowsThere, host_array, is_on_gpu, joined
 from bigpca.errors import MemoryBudgetError, an, brief, counted
 from bigpca.forms import DENSE, DenseForm
-from bigpca.storage.chunks import fitted
 
 OPEN_BYTES = 1 << 40  # of float32 rows, for which an unknown number of rows is laid out
 MOST_UNSEEN = 64  # each look at rows on a device waits for all that it was asked to do
@@ -407,22 +406,6 @@ def as_table(rows: Any) -> Any:
     return rows if len(rows.shape) == 2 else rows.reshape(rows.shape[0], row_width(rows.shape))
 
 
-def fitting(rows: Any, dtype: np.dtype[Any], first: int) -> Any:
-    """Return rows in a dtype.
-
-    Raises
-    ------
-    ValueError
-        If finite values overflow it; names the first row.
-    """
-    if isinstance(rows, RowsThere) and np.can_cast(rows.dtype, dtype):
-        return rows if rows.dtype == dtype else rows.astype(dtype)
-    form = form_of(rows)
-    with suppress(ValueError):
-        return form.mapped(form.here(rows), lambda values: fitted(values, dtype, first))
-    return fitted(form.dense(rows), dtype, first)  # whose error names the row
-
-
 class SparseRoom:
     """Room for rows of CSR, which are put behind each other: what reads use of an array.
 
@@ -457,8 +440,6 @@ class BatchStream:
     batches : iterable of batches
     row_shape : tuple of int, or None
         Shape of one row as the batches have it; None for that of the first batch.
-    dtype : numpy.dtype or None
-        Dtype to which batches are converted; None for that of the first batch, which all must then have.
     count : int or None
         Number of rows, if it is known.
     classes : ndarray or None
@@ -480,7 +461,6 @@ class BatchStream:
         self,
         batches: Iterable[Any],
         row_shape: tuple[int, ...] | None,
-        dtype: np.dtype[Any] | None,
         count: int | None,
         classes: Array | None = None,
         columns: Columns = Columns(),
@@ -492,8 +472,8 @@ class BatchStream:
         self.single: list[bool] = []  # whether each block of the first batch is a number for each row
         self.once = isinstance(batches, Iterator)
         self.position = 0
-        self._declared, self._asked = count is not None, dtype
-        self._row_shape, self._dtype = row_shape, dtype
+        self._declared, self._row_shape = count is not None, row_shape
+        self._dtype: np.dtype[Any] | None = None
         self._names: list[Any] | None = None
         self._form: DenseForm | None = None
         self._given_shape: tuple[int, ...] | None = None  # of a row, as the batches have it
@@ -747,7 +727,7 @@ class BatchStream:
         if not isinstance(self._batch, RowsThere) or self._continues(start):
             return None
         self._skip_to(start)
-        if not self._advance() or self._left < count or self._batch.dtype != self.dtype:
+        if not self._advance() or self._left < count:
             return None
         rows = self._batch[start - self._first : start - self._first + count]
         self._pass(rows)
@@ -795,7 +775,7 @@ class BatchStream:
     def _take(self, out: Any, done: int) -> int:
         """Copy rows of the current batch to ``out``, behind those that are ``done``; return how many."""
         count, offset = min(self._left, int(out.shape[0]) - done), self.position - self._first
-        rows = fitting(row_range(self._batch, offset, offset + count), out.dtype, self.position)
+        rows = row_range(self._batch, offset, offset + count)
         out[done : done + count] = rows
         self._pass(rows)
         return count
@@ -910,15 +890,10 @@ class BatchStream:
         self._given_shape = given
         if self._dtype is None:
             self._dtype = rows.dtype
-        if self._asked is None and rows.dtype != self._dtype:
+        if rows.dtype != self._dtype:
             raise TypeError(
                 f"{label} is {rows.dtype}, but the first batch is {self._dtype}. One dtype was expected: convert the "
-                f'batches, or pass dtype="{np.promote_types(rows.dtype, self._dtype)}".'
-            )
-        if not np.can_cast(rows.dtype, self._dtype, "same_kind"):
-            raise TypeError(
-                f"{label} is {rows.dtype}, which {self._dtype} does not represent. Pass dtype="
-                f'"{np.promote_types(rows.dtype, self._dtype)}".'
+                "batches."
             )
         if labels is None and self._column is not None:
             raise ValueError(f"{label} has no labels, but the first batch has. Give pairs (rows, labels).")
@@ -977,7 +952,7 @@ class BatchStream:
                 "{name: rows}; or pass X and Y as two stores."
             )
         count = self.count if self._declared else None
-        return BatchStream(self.unread(), None, self._asked, count, beside=True)
+        return BatchStream(self.unread(), None, count, beside=True)
 
     def unread(self) -> Iterable[Any]:
         """Return the batches if at most the first one was taken; this stream must not be used afterwards.
@@ -1073,7 +1048,6 @@ class BatchRows(Source):
 def from_batches(
     batches: Iterable[Any],
     shape: tuple[int, ...] | None = None,
-    dtype: DTypeLike | None = None,
     *,
     classes: ArrayLike | None = None,
     column: str | None = None,
@@ -1090,19 +1064,17 @@ def from_batches(
     ----------
     batches : iterable of batches
         A batch is an array (b, d) or (b, c, h, w) of any number of rows b: NumPy, a torch tensor (with gradients, of
-        any floating dtype), CuPy, JAX, or whatever has ``__array__``. Rows on a GPU stay there in reads that can use
-        it, if array-api-compat is installed, and are copied in others. Sparse rows, of SciPy or torch, stay sparse. Or
-        a pair (rows, labels); fits that need labels use these if y is None, and fits of two sides, such as CCA, take
-        the second array (b, q) as rows of Y. Or a dict {name: rows} of blocks with the same number of rows, which are
-        joined side by side in the order of the first batch, such as layers of a network. Or a table of pandas, polars
-        or Arrow: its only column of vectors, or all columns, are the features, with their names. With ``column``, those
-        of a table or of a dict. An iterable that can be iterated again (a list, a DataLoader), or a Dataset, Scanner or
-        Table of Arrow, works for fits of several reads; an iterator works only for fits of one read.
+        any floating dtype: bfloat16 becomes float32), CuPy, JAX, or whatever has ``__array__``. Rows on a GPU stay
+        there in reads that can use it, if array-api-compat is installed, and are copied in others. Sparse rows, of
+        SciPy or torch, stay sparse. Or a pair (rows, labels); fits that need labels use these if y is None, and fits of
+        two sides, such as CCA, take the second array (b, q) as rows of Y. Or a dict {name: rows} of blocks with the
+        same number of rows, which are joined side by side in the order of the first batch, such as layers of a network.
+        Or a table of pandas, polars or Arrow: its only column of vectors, or all columns, are the features, with their
+        names. With ``column``, those of a table or of a dict. An iterable that can be iterated again (a list, a
+        DataLoader), or a Dataset, Scanner or Table of Arrow, works for fits of several reads; an iterator works only
+        for fits of one read.
     shape : tuple of int, optional
         (n, d) or (n, c, h, w) of all rows. Without it, a fit of one read finds n in that read.
-    dtype : dtype, optional
-        Batches are converted to it; None for the dtype of the first batch, and all others must then have it too.
-        bfloat16 becomes float32, which represents each value.
     classes : array-like of shape (c,), optional
         The classes that may occur in pairs, such as ``range(10)``; those without rows get a count of 0. A fit then
         takes labels and rows in one read. Without it, this works only for real labels with a linear label kernel; other
@@ -1123,7 +1095,7 @@ def from_batches(
     Raises
     ------
     TypeError, ValueError
-        If ``batches`` is not iterable or is empty, and for a shape or dtype that rows cannot have. The first batch is
+        If ``batches`` is not iterable or is empty, and for a shape that rows cannot have. The first batch is
         taken at once. Errors in later batches are raised by the fit, which names their rows.
 
     Examples
@@ -1161,8 +1133,7 @@ def from_batches(
         from bigpca.data.labels import merge_classes  # imports file formats
 
         known = merge_classes(classes, classes)[0]
-    asked = None if dtype is None else check_dtype(dtype)
-    return _open_stream(BatchStream(batches, row_shape, asked, count, known, columns))
+    return _open_stream(BatchStream(batches, row_shape, count, known, columns))
 
 
 @dataclass(frozen=True)

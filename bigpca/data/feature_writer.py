@@ -19,14 +19,14 @@ from numpy.typing import DTypeLike
 
 from bigpca.arrays import Array, Input
 from bigpca.csr import form_of
-from bigpca.data.batches import fitting, same_columns, split_batch
+from bigpca.data.batches import same_columns, split_batch
 from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
 from bigpca.data.keys import KeyList
 from bigpca.data.provenance import Provenance
 from bigpca.data.sparse import row_range
 from bigpca.errors import OutputWriteError, brief
 from bigpca.storage.carriers import create_output, reserve
-from bigpca.storage.chunks import ChunkRecord
+from bigpca.storage.chunks import ChunkRecord, fitted
 from bigpca.storage.files import name_of
 from bigpca.storage.forms import STORES, Annotations, check_extension
 from bigpca.storage.outputs import Output, OutputLayout
@@ -175,7 +175,7 @@ class FeatureWriter:
                 f"{label} is {rows.dtype}, which {output.dtype.name}, the dtype of the output, cannot represent. "
                 "Convert the batches, or write them to another path."
             )
-        rows = fitting(rows, output.dtype, self.n_rows)
+        rows = _fitting(rows, output.dtype, self.n_rows)
         self._add_keys(keys, rows.shape[0], label)
         self._names = names
         try:
@@ -340,3 +340,17 @@ class FeatureWriter:
             raise ValueError(f"{label} has {given}, unlike earlier batches. Give keys with every batch, or with none.")
         if keys is not None:
             self._keys.add(keys, count, label)
+
+
+def _fitting(rows: Any, dtype: np.dtype[Any], first: int) -> Any:
+    """Return rows in a dtype, in the host's memory.
+
+    Raises
+    ------
+    ValueError
+        If finite values overflow it; names the first row.
+    """
+    form = form_of(rows)
+    with suppress(ValueError):
+        return form.mapped(form.here(rows), lambda values: fitted(values, dtype, first))
+    return fitted(form.dense(rows), dtype, first)  # whose error names the row

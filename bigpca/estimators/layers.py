@@ -13,7 +13,7 @@ from itertools import chain
 from typing import ClassVar, TypeVar
 from urllib.parse import quote
 
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike
 from sklearn.base import clone
 
 import bigpca.dask_array as da
@@ -154,7 +154,6 @@ def fit_layers(
     *,
     patterns: Mapping[str, str] | None = None,
     classes: ArrayLike | None = None,
-    dtype: DTypeLike | None = None,
     keys: str | None = None,
     checkpoint: Path | None = None,
 ) -> dict[str, AnyEstimator]:
@@ -176,8 +175,6 @@ def fit_layers(
         What a row of a layer is, as for :func:`bigpca.open`, such as ``"n c h w -> (n h w) c"``.
     classes : array-like of shape (c,), default None
         The classes that labels may have, for discriminants and supervised PCA; the same for all layers.
-    dtype : dtype, default None
-        Rows are converted to it; None for that of the first batch of each layer.
     keys : str, default None
         The entry of each batch that names its rows, as for :func:`bigpca.from_batches`: it is not a layer.
     checkpoint : path of a directory, default None
@@ -204,7 +201,7 @@ def fit_layers(
     >>> models["first"].n_samples_, models["second"].components_.shape
     (60, (1, 2))
     """
-    shared, models, rows = _opened(batches, estimators, patterns, classes, dtype, keys)
+    shared, models, rows = _opened(batches, estimators, patterns, classes, keys)
     folder = None if checkpoint is None else os.fspath(checkpoint)
 
     def fit(name: str) -> None:
@@ -240,7 +237,6 @@ def plan_layers(
     *,
     patterns: Mapping[str, str] | None = None,
     classes: ArrayLike | None = None,
-    dtype: DTypeLike | None = None,
     keys: str | None = None,
 ) -> Plan:
     """Return the cost of :func:`fit_layers`: the sum of the plans of all layers. Takes the first batch only.
@@ -249,7 +245,7 @@ def plan_layers(
     ----------
     batches, estimators
         As for :func:`fit_layers`; an iterator has then lost its first batch.
-    patterns, classes, dtype, keys : as for :func:`fit_layers`, default None
+    patterns, classes, keys : as for :func:`fit_layers`, default None
 
     Returns
     -------
@@ -262,7 +258,7 @@ def plan_layers(
     >>> plan_layers([{"a": np.ones((9, 4)), "b": np.ones((9, 3))}], bp.PCA(2)).passes
     1.0
     """
-    _, models, rows = _opened(batches, estimators, patterns, classes, dtype, keys)
+    _, models, rows = _opened(batches, estimators, patterns, classes, keys)
     return _summed({name: model.plan(rows[name]) for name, model in models.items()})
 
 
@@ -271,7 +267,6 @@ def _opened(
     estimators: Mapping[str, AnyEstimator] | AnyEstimator,
     patterns: Mapping[str, str] | None,
     classes: ArrayLike | None,
-    dtype: DTypeLike | None,
     keys: str | None,
 ) -> tuple[SharedBatches, dict[str, AnyEstimator], dict[str, da.Array]]:
     """Return the batches, unfitted models, and the rows of each, once the first batch is known."""
@@ -303,7 +298,7 @@ def _opened(
         try:
             column = None if keys is None else name
             blocks_of_one = OfLayer(shared.of(name))
-            rows[name] = from_batches(blocks_of_one, dtype=dtype, classes=classes, column=column, keys=keys)
+            rows[name] = from_batches(blocks_of_one, classes=classes, column=column, keys=keys)
         except (TypeError, ValueError) as error:
             raise _named(error, name) from None
     opened = {name: open_array(one, pattern=patterns[name]) if name in patterns else one for name, one in rows.items()}

@@ -97,7 +97,7 @@ def iterator(folder: Path) -> object:
 def reading(folder: Path) -> object:
     """Rows of batches read on from where an error left them, as a fit with a checkpoint does."""
     if folder not in HELD:
-        HELD[folder] = BatchStream([ROWS[i : i + 7] for i in range(0, 60, 7)], (4,), ROWS.dtype, None), []
+        HELD[folder] = BatchStream([ROWS[i : i + 7] for i in range(0, 60, 7)], (4,), None), []
     held, found = HELD[folder]
     while sum(map(len, found)) < 60:
         done = sum(map(len, found))
@@ -110,7 +110,7 @@ def reading(folder: Path) -> object:
 def reading_once(folder: Path) -> object:
     """The same from an iterator, or the error that says that rows may be lost."""
     if folder not in HELD:
-        HELD[folder] = BatchStream(iter([ROWS[i : i + 7] for i in range(0, 60, 7)]), (4,), ROWS.dtype, None), []
+        HELD[folder] = BatchStream(iter([ROWS[i : i + 7] for i in range(0, 60, 7)]), (4,), None), []
     try:
         return reading(folder)
     except Exception as error:
