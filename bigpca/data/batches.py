@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from sys import getrefcount
 from threading import Lock, RLock
-from typing import Any, ClassVar, overload
+from typing import Any, ClassVar, NoReturn, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -200,11 +200,6 @@ class BatchLabels:
     repeats: int
 
     @property
-    def in_memory(self) -> bool:
-        """Whether the batches are in memory, so that labels in advance cost nothing."""
-        return isinstance(self.stream.batches, list | tuple)
-
-    @property
     def width(self) -> int:
         """Columns of real targets; 0 for classes, and where the first batch does not show what its labels are."""
         from bigpca.data.labels import as_array, label_values, target_columns
@@ -224,17 +219,18 @@ class BatchLabels:
         self.stream.keep_labels(column)
         return ColumnRows(column, 0, n, self.repeats)
 
-    def in_advance(self) -> Array:
-        """Return all labels: one iteration of the batches.
+    def reject(self) -> NoReturn:
+        """Reject labels that must be known before the rows are read.
 
         Raises
         ------
         ValueError
-            For an iterator, which could not be iterated again for its rows.
         """
-        labels = np.repeat(self.stream.labels(), self.repeats, axis=0)
-        self.stream.known_labels = labels
-        return labels
+        raise ValueError(
+            "the labels come with the batches, but all labels are needed before the rows are read. Discriminants and "
+            "supervised PCA take named classes: classes=[...] of from_batches or fit_layers. Or give batches of the "
+            "rows alone and all labels as y, or call partial_fit(X, y) for each batch."
+        )
 
 
 def why_once(batches: Any) -> tuple[str, str]:
@@ -487,7 +483,6 @@ class BatchStream:
         self._digested_rows = 1
         self._ends: dict[int, tuple[int, int]] = {}  # of chunks up to where reads ended within them
         self._column: LabelColumn | None = None
-        self.known_labels: Array | None = None  # as a fit was given them in advance, which may pass them on
         self._restart()
 
     @contextmanager
@@ -654,32 +649,6 @@ class BatchStream:
         else:
             return
         self._ends[end] = within, crc | labels << 32
-
-    def labels(self) -> Array:
-        """Return the labels of all batches, of shape (n,) or (n, m); one iteration.
-
-        Raises
-        ------
-        ValueError
-            For an iterator, which could not be iterated again for its rows, and for an unknown number of rows.
-        """
-        with self._alone():
-            if self.once or not self._declared:
-                why, other = "their number of rows is not known", "Pass shape=(n, d)"
-                why, other = why_once(self.batches) if self.once else (why, other)
-                raise ValueError(
-                    f"the labels come with the batches, but all labels are needed before the rows are read, and {why}. "
-                    "Discriminants and supervised PCA take named classes: classes=[...] of from_batches or fit_layers. "
-                    f"{other}, or pass all labels as y, or call partial_fit(X, y) for each batch."
-                )
-            if self.position or self._head is not None:
-                self._restart()
-            found = []
-            while self._advance():
-                found.append(np.asarray(self._labels))
-                self.position += self._batch.shape[0]
-            self._restart()
-            return np.concatenate(found) if found else np.zeros(0)
 
     def _require_first(self) -> None:
         with self._alone():
@@ -1077,8 +1046,8 @@ def from_batches(
         (n, d) or (n, c, h, w) of all rows. Without it, a fit of one read finds n in that read.
     classes : array-like of shape (c,), optional
         The classes that may occur in pairs, such as ``range(10)``; those without rows get a count of 0. A fit then
-        takes labels and rows in one read. Without it, this works only for real labels with a linear label kernel; other
-        labels are collected first, in one more iteration.
+        takes labels and rows in one read. Without it, this works only for real labels with a linear label kernel: pass
+        other labels to the fit, as y, and batches of the rows alone.
     column : str, optional
         The column that holds the vectors, of batches that are tables or dicts. A table with one column of vectors needs
         none.
@@ -1255,7 +1224,7 @@ def batch_labels(X: da.Array, y: Any) -> Any:
             "Pass from_batches(batches, shape=(n, d))."
         )
     stream = source.stream
-    if not stream.labelled or (y is not None and y is stream.known_labels):
+    if not stream.labelled:
         return y
     if y is not None:
         raise ValueError(

@@ -329,7 +329,8 @@ def read_alone(tmp_path: Path) -> dict[str, tuple[Argument, Array]]:
     return {
         "rows of batches": (Argument("batch", lambda A: numbers(fit(bp.from_batches([A])).mean_)), X),
         "labels of batches": (
-            Argument("labels", lambda y: numbers(labels(bp.from_batches([(X, y)])).components_)), CLASSES
+            Argument("labels", lambda y: numbers(labels(bp.from_batches([(X, y)], classes=range(3))).components_)),
+            CLASSES,
         ),
         "rows that are written": (Argument("rows", lambda A: written(A, tmp_path)), X),
         "scores of a figure": (Argument("scores", lambda A: drawn(bp.plots.scores(MODEL, scores=A))), SCORES),

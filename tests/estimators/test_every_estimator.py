@@ -1179,7 +1179,9 @@ def test_what_is_asked_of_new_rows_is_numpys_answer_in_every_container(what: str
         parts = [slice(i, i + 50) for i in range(0, len(OTHER), 50)]
         containers["batches"] = bp.from_batches([OTHER[part] for part in parts], shape=OTHER.shape)
         if of.weighs:
-            containers["labelled batches"] = bp.from_batches([(OTHER[part], of.y[part]) for part in parts])
+            containers["labelled batches"] = bp.from_batches(
+                [(OTHER[part], of.y[part]) for part in parts], classes=np.unique(of.y)
+            )
     expected = truth(model, OTHER, of.y, np.ones(len(OTHER)))
     for name, rows in containers.items():
         y = None if name == "labelled batches" else of.y

@@ -176,7 +176,7 @@ def without_absent_columns(
 def labels_of_rows(model: BaseEstimator, rows: Rows, y: Unchecked) -> Unchecked:
     """Return the labels of rows in their order: y, or those that the rows were opened with, or that come with batches.
 
-    The latter are returned in advance if the fit requires that. Labels that the estimator ignores are not read.
+    The latter are rejected if the fit must know all before the read. Labels that the estimator ignores are not read.
     """
     if "labels" not in model._traits.accepts or (
         rows.origin.arrays is None and isinstance(y, np.ndarray | list | tuple)
@@ -187,11 +187,9 @@ def labels_of_rows(model: BaseEstimator, rows: Rows, y: Unchecked) -> Unchecked:
     absent = None if drops_unlabelled(model) else "raise"
     y = given_beside(rows, "labels", y, absent)
     found = batch_labels(rows.X, in_row_order(y, rows.X, absent=absent))
-    return (
-        found.in_advance()
-        if isinstance(found, BatchLabels) and "labels beside rows" not in model._traits.accepts
-        else found
-    )
+    if isinstance(found, BatchLabels) and "labels beside rows" not in model._traits.accepts:
+        found.reject()
+    return found
 
 
 def drops_unlabelled(model: BaseEstimator) -> bool:

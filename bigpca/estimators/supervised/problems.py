@@ -236,10 +236,7 @@ def read_labels(
     """
     missing, counting = model.missing_labels, rows.counted
     if isinstance(y, BatchLabels):
-        beside = labels_beside(y, rows, use, missing, like)
-        if beside is not None:
-            return beside
-        y = y.in_advance()
+        return labels_beside(y, rows, use, missing, like)
     if y is None:
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None. Give one label for each row."
@@ -273,24 +270,22 @@ def read_labels(
     return replace(rows, counted=counting.among(codes) if labels.missing else counting, y=labelled)
 
 
-def labels_beside(y: BatchLabels, rows: Rows, use: LabelUse, missing: str, like: Supervision | None) -> Rows | None:
-    """Return rows with the labels of batches as they are known before the read; None if these are read in advance."""
+def labels_beside(y: BatchLabels, rows: Rows, use: LabelUse, missing: str, like: Supervision | None) -> Rows:
+    """Return rows with the labels of batches as they are known before the read; reject those that must be."""
     classes, features, width, added = y.stream.classes, None if like is None else like.features, 0, like is not None
     # Added rows have labels of the kind of the first fit: its classes, or as many columns.
     if like is not None and like.classes is None:
         classes, width = None, 0 if features is None else features.columns
     elif classes is None:
-        # Labels that are, or may be, classes without names are read in advance, as all classes must be known before
-        # the rows are read. So are those of batches in memory, which costs nothing.
-        width = 0 if added or use.needs_classes or y.in_memory else y.width
-    if classes is None and not width:
-        return None
+        width = 0 if added or use.needs_classes else y.width
+    if classes is None and not width:  # labels are, or may be, classes, all of which must be known
+        y.reject()
     values = y.beside(rows.n_rows, classes, width, missing, rows.counted.weights)
     codes = values if classes is not None else replace(values, coded=True)
     if classes is None:
         features = features or use.features_before(values.column, width)
         if features is None:
-            return None  # they depend on all labels, such as on the width of an RBF label kernel
+            y.reject()  # they depend on all labels, such as on the width of an RBF label kernel
     found = Supervision(classes, features, 0, after=partial(supervision_after, values.column, added, use.needs_classes))
     delta = None if features is None else DeltaRows(features, values)
     labelled = Labelled(codes, 1 if classes is None else len(classes), delta, found)

@@ -215,8 +215,7 @@ def test_a_score_takes_the_labels_that_come_with_batches(once: bool) -> None:
     model = FisherDiscriminantAnalysis(missing_labels="drop").fit(X, NAMES[Y])
     hits, gaps = model.predict(X) == NAMES[Y], [None if i % 7 == 0 else name for i, name in enumerate(NAMES[Y])]
     pairs = [(X[i : i + 50], gaps[i : i + 50]) for i in range(0, N, 50)]
-    classes = np.unique(NAMES) if once else None
-    batches = bp.from_batches(iter(pairs) if once else pairs, classes=classes)
+    batches = bp.from_batches(iter(pairs) if once else pairs, classes=np.unique(NAMES))
     assert model.score(batches) == hits[np.arange(N) % 7 != 0].mean()
     for y, message in ((None, "requires y to be passed"), ([None] * N, f"all {N} labels are missing")):
         with pytest.raises(ValueError, match=message):
