@@ -1,7 +1,5 @@
 """Labels from anywhere become the classes or targets that NumPy would find, or an error that says what is wrong."""
 
-import subprocess
-import sys
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -416,9 +414,3 @@ def test_classes_of_different_types_do_not_merge() -> None:
     with pytest.raises(ValueError, match=r"classes from -1 to 18446744073709551615 do not fit one 64-bit integer type"):
         merge_classes([-1, 2], [2**64 - 1, 0])
     assert merge_classes([1, 2], [2**64 - 1, 0])[0].tolist() == [0, 1, 2, 2**64 - 1]
-
-
-def test_neither_pandas_nor_pyarrow_is_imported_before_it_is_needed() -> None:
-    code = "import sys, bigpca.data.labels; print([m for m in ('pandas', 'pyarrow', 'h5py') if m in sys.modules])"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=600)
-    assert ran.stdout.strip() == "[]", ran.stderr

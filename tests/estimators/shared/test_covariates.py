@@ -93,6 +93,7 @@ KINDS: dict[str, tuple[Array, Array, dict[str, Any], float]] = {
     "a column that Z determines": (np.column_stack([MIXED[:, 1:], Z @ [1.0, 2, -1] * 1e5]), Z, {}, 1e-9),
 }
 OF_KINDS: dict[str, Callable[[], Any]] = {
+    "PCA of sums": lambda: bp.PCA(2, solver="covariance"),
     "ApproximatePCA": lambda: bp.ApproximatePCA(2, bp.sketches.Gaussian(D)),
     "GeneralizedPCA": lambda: bp.GeneralizedPCA(2, metric=np.diag(np.arange(1, D + 1.0))),
     "SupervisedPCA": lambda: bp.SupervisedPCA(2),

@@ -14,7 +14,6 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
-from bigpca.estimators.shared.files import StoredModel, save_model
 from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -110,19 +109,6 @@ def test_batches_may_be_lazy_and_miss_values_or_labels() -> None:
     kept = np.delete(np.arange(N), [3, 70, 71, 5, 90])
     truth = clone(template).fit(X[kept], NAMES[Y[kept]])
     assert_same(model, truth, skip=("n_omitted_", "n_unlabelled_", "kernel_evaluations_"))
-
-
-@pytest.mark.parametrize("labels", ["strings", "real"])
-def test_statistics_of_other_shapes_than_the_labels_are_rejected(labels: str, tmp_path: Path) -> None:
-    template = clone(MODELS["supervised PCA"]).set_params(sampling=X[:M], label_kernel="rbf")
-    model = StoredModel.of(template.fit(X, NAMES[Y] if labels == "strings" else REAL))
-    names = [n for n, a in model.arrays.items() if n.startswith("state_") and a.ndim]
-    assert len(names) == (3 if labels == "strings" else 8)
-    for own in names:
-        arrays = dict(model.arrays) | {own: model.arrays[own][:-1]}
-        save_model(tmp_path / own, StoredModel(model.kind, arrays, model.attributes), overwrite=False)
-        with pytest.raises(bp.errors.ModelFormatError, match="does not hold what a KernelSupervisedPCA"):
-            bp.load(tmp_path / own)
 
 
 def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:

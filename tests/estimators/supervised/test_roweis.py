@@ -7,7 +7,6 @@ import pytest
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from bigpca import (
-    PCA,
     FisherDiscriminantAnalysis,
     KernelRoweisDiscriminantAnalysis,
     RoweisDiscriminantAnalysis,
@@ -46,14 +45,6 @@ def test_every_point_is_the_generalised_eigenproblem_of_the_whole_matrix(r1: flo
     R1, R2 = roweis_matrices(X, Y, r1, r2)
     U = model.components_.T
     assert model.roweis_criterion_ == pytest.approx(np.trace(U.T @ R1 @ U) / np.trace(U.T @ R2 @ U), rel=1e-10)
-
-
-def test_without_supervision_it_is_pca() -> None:
-    model, pca = RoweisDiscriminantAnalysis(K, r1=0, r2=0).fit(X, Y), PCA(K).fit(X)
-    np.testing.assert_allclose(model.components_, pca.components_, atol=1e-8)
-    np.testing.assert_allclose(model.eigenvalues_ / (N - 1), pca.explained_variance_, rtol=1e-10)
-    np.testing.assert_allclose(model.transform(X), pca.transform(X), atol=1e-8)
-    assert model.total_variance_ == pytest.approx(pca.total_variance_, rel=1e-12)
 
 
 def test_with_r1_alone_it_is_supervised_pca_for_classes_and_for_real_labels() -> None:
@@ -170,14 +161,6 @@ def test_the_robust_form_warns_where_it_had_to_strengthen_the_diagonal() -> None
         ApproximationWarning, match=r"account for the whole sum.* was added to it. Use a smaller share than robust = "
     ):
         FisherDiscriminantAnalysis(1, robust=0.999999).fit(X[:7], [0, 1, 0, 1, 1, 0, 1])
-
-
-def test_more_axes_than_the_rank_of_r1_warn_that_they_are_arbitrary() -> None:
-    with pytest.warns(
-        ApproximationWarning, match="n_components = 5, but R1 has 3 eigenvalues that are not 0.*smaller r1"
-    ):
-        model = RoweisDiscriminantAnalysis(5, r1=1, r2=0.5).fit(X, Y)
-    assert (model.n_components_, model.rank_) == (5, 3)
 
 
 @pytest.mark.parametrize("k", [C, D])

@@ -5,16 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis, SupervisedPCA, SupervisedRandomProjection
-from bigpca.errors import ModelFormatError
-from bigpca.estimators.shared.files import StoredModel, save_model
+from bigpca.estimators.shared.files import StoredModel
 from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import unreadable
 
-Array = NDArray[Any]
 N, D, C = 120, 6, 4
 X, Y = labelled_rows(N, D, C, mean=20.0)
 NAMES = np.array(["dog", "ape", "cod", "bee"])
@@ -212,48 +209,3 @@ def test_a_loaded_model_is_the_one_saved_and_continues(name: str, labels: str, t
         loaded.inverse_transform(model.transform(X)), model.inverse_transform(model.transform(X))
     )
     assert_same(loaded.partial_fit(X[80:], y[80:]), fresh(model).fit(X, y))
-
-
-def with_nan(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    arrays["state__moments_within"] = np.full_like(arrays["state__moments_within"], np.nan)
-
-
-def with_fewer_components(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    arrays["axes__components"] = arrays["axes__components"][:, 1:]
-
-
-def with_fewer_classes(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    arrays["state__moments_counts"] = arrays["state__moments_counts"][:-1]
-
-
-def with_less_scatter(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    arrays["state__moments_within"] = arrays["state__moments_within"][:-1]
-
-
-def without_classes(arrays: dict[str, Array], attributes: dict[str, Any]) -> None:
-    del attributes["supervision__classes"]
-
-
-@pytest.mark.parametrize(
-    "damage", [with_nan, with_fewer_components, with_fewer_classes, with_less_scatter, without_classes]
-)
-def test_a_damaged_model_is_rejected(damage: Any, tmp_path: Path) -> None:
-    model = StoredModel.of(RoweisDiscriminantAnalysis(2).fit(X, NAMES[Y]))
-    arrays, attributes = dict(model.arrays), dict(model.attributes)
-    damage(arrays, attributes)
-    save_model(tmp_path / "model.zarr", StoredModel(model.kind, arrays, attributes), overwrite=False)
-    with pytest.raises(ModelFormatError, match="does not hold what a RoweisDiscriminantAnalysis"):
-        bp.load(tmp_path / "model.zarr")
-
-
-@pytest.mark.parametrize("name", REAL_MODELS)
-def test_statistics_of_other_shapes_than_the_labels_are_rejected(name: str, tmp_path: Path) -> None:
-    """Each array of theirs, one shorter along its last axis."""
-    model = StoredModel.of(fresh(REAL_MODELS[name]).fit(X, REAL))
-    names = [n for n, a in model.arrays.items() if n.startswith(("state_", "supervision_")) and a.ndim]
-    assert len(names) >= 7
-    for own in names:
-        arrays = dict(model.arrays) | {own: model.arrays[own][..., :-1]}
-        save_model(tmp_path / own, StoredModel(model.kind, arrays, model.attributes), overwrite=False)
-        with pytest.raises(ModelFormatError, match="does not hold what a"):
-            bp.load(tmp_path / own)
