@@ -160,16 +160,6 @@ def test_the_traceback_is_whole_for_faults_of_the_code_and_for_developers(caplog
         assert {"fit", "run_pass"} < set(frames_of(caught.value))
 
 
-def test_rows_of_several_dimensions_are_flattened_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
-    images = X.reshape(10, 3, 5)
-    with caplog.at_level(logging.WARNING, "bigpca"):  # a cluster silences all handlers
-        assert bp.PCA(2).fit(images).n_features_in_ == 15
-    assert caplog.messages == [
-        "X has shape (10, 3, 5): each row is flattened, in C order, to 15 features. "
-        "bp.open(X, pattern=...) makes different rows."
-    ]
-
-
 def test_labels_in_a_file_beside_rows_with_keys_are_said_to_be_in_order(
     folder: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

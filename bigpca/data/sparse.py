@@ -495,8 +495,8 @@ class SparseGroup:
         cls, path: str, name: str, stated: Mapping[str, Any], shape: Source | None, members: Collection[str]
     ) -> SparseGroup:
         """Describe a group by its attributes, its array "shape" if it has one, and the names of its members."""
-        form = _text(stated.get("encoding-type", stated.get("h5sparse_format", "")))
-        sizes = np.asarray(stated.get("shape", stated.get("h5sparse_shape", ()))).ravel()
+        form = _text(stated.get("encoding-type", ""))
+        sizes = np.asarray(stated.get("shape", ())).ravel()
         if shape is not None and not sizes.size and len(shape.array_shape) == 1:
             sizes = values_of(shape, 0, min(shape.array_shape[0], MAX_SHAPE))
         form = form.removesuffix("_matrix").removesuffix("_array")
@@ -519,7 +519,12 @@ class SparseGroup:
             If the arrays do not fit the shape, or one another.
         """
         if self.form not in ("", "csr"):
-            self._reject_format()
+            columns = "compressed columns (csc), where no row can be read without reading all"
+            raise TypeError(
+                f"{self.label} is a sparse matrix of shape {brief(self.shape)} in "
+                f"{columns if self.form == 'csc' else f'the format {brief(self.form)}'}; compressed rows (csr) were "
+                f"expected. Write it again by row: {_by_anndata(self.path, self.name)}."
+            )
         lost = [name for name in SPARSE_PARTS if name not in parts]
         if lost:
             expected = ", ".join(SPARSE_PARTS)
@@ -555,9 +560,7 @@ class SparseGroup:
                 'expected, as an attribute "shape". Write it again with AnnData.'
             )
         n, d = self.shape[::-1] if self.by_columns else self.shape
-        if not self.form and starts == d + 1 != n + 1:
-            self._reject_format()
-        if not self.form and not self.by_columns and n == d:
+        if not self.form and not self.by_columns:
             raise ValueError(
                 f"{self.label} is a sparse matrix of shape {n:,} x {d:,}, and nothing says whether it is compressed by "
                 'row or by column. Set the attribute "encoding-type" of the group to "csr_matrix" if it is by row.'
@@ -567,15 +570,6 @@ class SparseGroup:
                 self.label, f"of shape {n:,} x {d:,}, its indptr must have {n + 1:,} numbers, but it has {starts:,}"
             )
         return n, d
-
-    def _reject_format(self) -> None:
-        form = self.form or "csc"
-        why = "in compressed columns (csc), where no row can be read without reading all" if form == "csc" else ""
-        convert = _by_anndata(self.path, self.name)
-        raise TypeError(
-            f"{self.label} is a sparse matrix of shape {brief(self.shape)} {why or f'in the format {brief(form)}'}; "
-            f"compressed rows (csr) were expected. Write it again by row: {convert}."
-        )
 
 
 def _by_anndata(path: str, name: str) -> str:

@@ -89,16 +89,6 @@ def to_h5ad_chunked(folder: Path, X: Any) -> Any:
     return to_h5ad(folder, X, chunks=(20,), compression="gzip")
 
 
-def to_old_h5ad(folder: Path, X: Any) -> Any:
-    """As anndata before 0.7: other names of the attributes, as bytes."""
-    path = to_h5ad(folder, X)
-    with h5py.File(path, "a") as file:
-        group = file["X"]
-        group.attrs["h5sparse_format"], group.attrs["h5sparse_shape"] = np.bytes_("csr"), group.attrs["shape"]
-        del group.attrs["encoding-type"], group.attrs["shape"]
-    return path
-
-
 def to_tenx(folder: Path, X: Any) -> Any:
     """As Cell Ranger: (genes, cells) compressed by cell, which are rows of cells."""
     with h5py.File(folder / "tenx.h5", "w") as file:
@@ -112,5 +102,5 @@ def to_tenx(folder: Path, X: Any) -> Any:
 
 SPARSE_SAVERS: list[Saver] = [
     to_zarr, to_zarr_v2, to_zarr_sharded, to_zarr_plain, to_layer, to_zarr_group, to_zarr_in_memory, to_h5ad,
-    to_h5ad_chunked, to_old_h5ad, to_tenx,
+    to_h5ad_chunked, to_tenx,
 ]  # fmt: skip

@@ -194,8 +194,7 @@ BAD: dict[str, tuple[Edit, str]] = {
     "transposed": (lambda x: x["stated"].update(shape=[D, N]), "indptr must have 14 numbers, but it has 62"),
     "columns": (lambda x: x["stated"].update({"encoding-type": "csc_matrix"}),
         r"in compressed columns \(csc\), where no row .* Write it again by row: .*adata.X.tocsr\(\)"),
-    "unmarked columns": (lambda x: x.update(stated={"shape": [D, N]}), r"in compressed columns \(csc\)"),
-    "unmarked square": (lambda x: x.update(stated={"shape": [N, N]}), "nothing says whether it is compressed by row"),
+    "unmarked": (lambda x: x.update(stated={"shape": [D, N]}), "nothing says whether it is compressed by row"),
     "another format": (lambda x: x["stated"].update({"encoding-type": "bsr_matrix"}), "in the format bsr; compressed"),
     "packed": (lambda x: x.update(attributes={"scale_factor": 0.1}), "X/data has scale_factor = 0.1"),
 }  # fmt: skip

@@ -6,7 +6,6 @@ becomes of it in the rows that a map returns.
 
 from __future__ import annotations
 
-import logging
 import math
 import os
 from collections import Counter
@@ -61,7 +60,6 @@ from bigpca.passes.side_by_side import check_paired, rows_at
 from bigpca.solvers.scaling import Whitening
 from bigpca.storage.files import Look, digest, one_look
 
-log = logging.getLogger("bigpca")
 Names: TypeAlias = NDArray[np.object_] | None
 Unchecked: TypeAlias = Any  # an Input, or a parameter, inside: until its type is checked
 Lazy: TypeAlias = "NDArray[Any] | da.Array"  # an array in memory, or a Dask array for lazy input
@@ -302,18 +300,6 @@ def in_memory(
     # scikit-learn does not find the names of a RecordBatch.
     names = feature_names(X) if hasattr(X, "schema") else getattr(asked, "feature_names_in_", None)
     return checked, names, sample
-
-
-def note_flattened(X: Any) -> None:
-    """Log that rows of several dimensions are flattened, which only their shape shows, unless these have names."""
-    shape = getattr(X, "shape", ())
-    if len(shape) > 2 and not is_labelled(X):
-        log.warning(
-            "X has shape %s: each row is flattened, in C order, to %d features. bp.open(X, pattern=...) makes "
-            "different rows.",
-            shape,
-            row_width(tuple(shape)),
-        )
 
 
 def check_features(estimator: BaseEstimator, n_features: int, names: Names) -> None:

@@ -34,7 +34,7 @@ from bigpca.engine.planning import Plan
 from bigpca.errors import ShortTraceback, an, closest, warn_approximation
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed, unfitted
-from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, as_fitted, is_lazy, note_flattened, open_rows
+from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, as_fitted, is_lazy, open_rows
 from bigpca.estimators.shared.labelled import labelled_rows, labels_for, naming_places, open_on_grid
 from bigpca.estimators.shared.opening import (
     fitted_preprocessors,
@@ -348,7 +348,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         ----------
         X : Dask array or DataFrame, path, list of paths, Zarr array, h5py.Dataset, xarray.DataArray, or array-like
             ``bigpca.open(X, pattern=...)`` makes rows of pixels or tokens. Otherwise dimensions after the
-            first are flattened, with a warning in the log. Masked entries become NaN. Feature names are the columns of
+            first are flattened. Masked entries become NaN. Feature names are the columns of
             a frame or the coordinates of a DataArray's features. The first dimension of a DataArray holds the samples
             (``bigpca.open(X, sample_dims=...)`` chooses others). Columns that are NaN in every sample are left out,
             unless a mask chose the columns (``bigpca.open(X, mask=...)``); fitted attributes cover the others.
@@ -393,7 +393,6 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         """
         belonging: dict[str, Unchecked] = {"sample_weight": sample_weight, "covariates": covariates, "groups": groups}
         rows = replace(opened(self, X, y, **belonging, progress=progress), seed=draw_fit_seed(self, checkpoint))
-        note_flattened(X)
         planned = cast("Fit[Found]", self._fit(rows, rows.y))
         seed = rows.seed if hasattr(self, "random_state") else None
         pairs = len(planned.rows.widths) > 1 + (rows.covariates is not None)
