@@ -73,22 +73,6 @@ def test_every_sketch_makes_an_approximation_with_that_seed(store: Path, text: s
     assert (model.sketch, model.approximation, model.n_passes_) == (expected, "ritz", 2.0)
 
 
-def test_the_core_and_the_seed_are_left_to_the_library_where_they_are_not_given(store: Path) -> None:
-    assert run("fit", store, "-k", 2, "--sketch", "gaussian:12").exit_code == 0
-    assert bp.load("model.zarr").get_params() == bp.ApproximatePCA(2, Gaussian(12)).get_params()
-
-
-def test_plan_takes_the_same_options_and_agrees_with_the_library(store: Path) -> None:
-    data = bp.open(store)
-    sketched = run_json("plan", store, "-k", 2, "--sketch", "gaussian:6", "--approximation", "ritz")["plan"]
-    expected = bp.ApproximatePCA(2, Gaussian(6), approximation="ritz").plan(data)
-    assert (sketched["solver"], sketched["passes"]) == (expected.solver, expected.passes) == ("sketch (ritz)", 2)
-    iterated = run_json("plan", store, "-k", 2, "--solver", "krylov", "--max-passes", 4)["plan"]
-    assert iterated["notes"] == list(bp.PCA(2, solver="krylov", max_passes=4).plan(data).notes)
-    unlimited = run_json("plan", store, "-k", 2, "--solver", "krylov", "--max-passes", "none")["plan"]
-    assert unlimited["notes"] == list(bp.PCA(2, solver="krylov", max_passes=None).plan(data).notes)
-
-
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -1,7 +1,6 @@
 """What each command does, says and writes."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -122,13 +121,6 @@ def test_values_that_are_not_known_are_wrong_usage(store: Path, options: tuple[s
     assert (result.exit_code, message in words(result.stderr)) == (2, True), result.stderr
 
 
-def test_plan_reads_nothing_and_agrees_with_the_library(store: Path) -> None:
-    shutil.rmtree(store / "c")
-    record = run_json("plan", store, "-k", 4)
-    assert record["exit_code"] == 0
-    assert record["plan"]["bytes_read"] == bp.PCA(n_components=4).plan(bp.open(store)).bytes_read
-
-
 def test_transform_writes_statistics_in_place_of_scores(store: Path) -> None:
     run("fit", store, "-k", 3)
     record = run_json("transform", store, "--statistics", "t2, spe", "--scores", "s.zarr")
@@ -241,14 +233,6 @@ def test_the_demo_says_what_to_install_where_it_cannot_read_photographs(
     assert "photographs are read by Pillow. Run pip install 'bigpca[plot]'" in words(result.stderr)
 
 
-def test_the_demo_replaces_its_own_files_and_nobody_elses(tmp_path: Path) -> None:
-    (tmp_path / "thesis.tex").write_text("mine")
-    result = run("demo", "--small", "--dir", tmp_path)
-    assert result.exit_code == 5
-    assert "other entries (such as thesis.tex)" in result.stderr
-    assert (tmp_path / "thesis.tex").read_text() == "mine"
-
-
 def test_help_imports_nothing_heavy() -> None:
     code = "import sys, bigpca.cli; print([m for m in ('numpy', 'dask', 'sklearn', 'zarr') if m in sys.modules])"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
@@ -329,13 +313,11 @@ def test_an_update_reads_only_the_sparse_rows_that_were_appended(
 
 
 SUPERVISED_UPDATES: dict[str, tuple[list[str], list[str]]] = {
-    "classes": (["--method", "fisher"], ["--labels", "y.csv::class"]),
     "numbers": (["--method", "supervised"], ["--labels", "y.csv::number"]),
     "kernel": (
         ["--method", "supervised", "--kernel", "rbf", "--gamma", "0.1", "--landmarks", "9"],
         ["--labels", "y.csv::class"],
     ),
-    "weights": ([], ["--weights", "w.npy"]),
     "weighted classes": (["--method", "fisher"], ["--labels", "y.csv::class", "--weights", "w.npy"]),
     "groups": ([], ["--groups", "y.csv::class", "--weights", "w.npy"]),
 }
@@ -377,17 +359,6 @@ def test_the_same_line_again_says_that_nothing_is_read(store: Path) -> None:
     first, again = (words(run("fit", store, "-k", 2, "--model", "twice.zarr").stdout) for _ in range(2))
     assert "reads all rows once" in first
     assert "reads nothing again: an earlier run read all rows" in again
-
-
-def test_weights_of_rows_are_read_from_a_file_and_rejected_where_they_cannot_be_used(store: Path) -> None:
-    weights = np.arange(ROWS) % 3
-    np.save("w.npy", weights)
-    assert run("fit", store, "-k", 2, "--weights", "w.npy").exit_code == 0
-    expected = bp.PCA(2).fit(bp.open(store), sample_weight=weights)
-    np.testing.assert_array_equal(bp.load("model.zarr").explained_variance_, expected.explained_variance_)
-    rejected = run("plan", store, "-k", 2, "--kernel", "rbf", "--weights", "w.npy")
-    assert rejected.exit_code != 0
-    assert "which KernelPCA cannot use" in words(rejected.stderr)
 
 
 def test_weights_are_joined_by_key_and_rejected_where_the_key_is_missing(tmp_path: Path, monkeypatch: Any) -> None:

@@ -358,16 +358,6 @@ def test_workers_that_join_are_asked_once_and_what_they_lack_is_rejected_before_
 
 
 @pytest.mark.cluster
-def test_rows_are_not_counted_and_means_not_taken_for_ever_where_no_worker_comes(store: Path, empty: Client) -> None:
-    X, Y = bp.open(store), bp.open(store).rechunk((500, D))
-    with empty.as_current(), bp.config(workers_timeout=1):
-        for run in (lambda: Rows.of(X[X[:, 0] > 3]), lambda: Rows.of(Y - Y.mean(axis=0)).origin.graph):
-            with pytest.raises(TimeoutError, match=r"no worker on .* for 1 s \(workers_timeout\)"):
-                run()
-    wait_until(lambda: not empty.futures)
-
-
-@pytest.mark.cluster
 @pytest.mark.usefixtures("object_server")
 def test_workers_without_a_shared_disk_have_everything_at_urls_and_one_may_be_killed(
     empty: Client, tmp_path: Path, mounted: tuple[str, ...]

@@ -140,9 +140,11 @@ def write_over(path: Path, files: Files) -> None:
 
 
 CHECKPOINTS = ("none", "new", "resumed")
-# All pairs of a fit, a layout and a checkpoint.
+# All pairs of a layout and a checkpoint, and of a fit and a checkpoint.
 PAIRS = [
-    (name, layout, CHECKPOINTS[(i + j) % 3]) for i, name in enumerate(AT_ANY_EVENT) for j, layout in enumerate(LAYOUTS)
+    ([*AT_ANY_EVENT][(i + j) % len(AT_ANY_EVENT)], layout, checkpoint)
+    for i, layout in enumerate(LAYOUTS)
+    for j, checkpoint in enumerate(CHECKPOINTS)
 ]
 
 

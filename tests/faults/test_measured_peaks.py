@@ -154,7 +154,7 @@ CASES: dict[str, tuple[str, Callable[[], Any]]] = {  # name -> (rows, estimator)
     **{f"covariance of {name}": (name, partial(bp.PCA, 8, solver="covariance", **LIMIT)) for name in LAYOUTS},
     **{
         f"krylov of {name}": (name, partial(bp.PCA, 8, solver="krylov", max_passes=3, **LIMIT))
-        for name in ("columns.zarr", "shards.zarr", "gzip.h5", "lists.parquet")
+        for name in ("shards.zarr", "gzip.h5")
     },
 }  # fmt: skip
 TARGETS = {

@@ -497,9 +497,9 @@ class TestWrongAnswers:
         ]  # fmt: skip
         answers = ("401 Unauthorized", b""), ("400 Bad Request", b""), ("400 Bad Request", b"<Code>ExpiredToken</Code>")
         for call in calls:
-            number = 1 - 3
+            number = 1 - 5
             while True:
-                number, count = number + 3, count + 1
+                number, count = number + 5, count + 1
                 status, body = answers[count % 3]
                 expired = failing(object_server, "", lambda *_, s=status, b=body: answer(s, b), 1000, first=number)
                 with expired, dask.config.set(scheduler="sync"):
@@ -509,7 +509,7 @@ class TestWrongAnswers:
                         said.append(str(error))
                 if expired.count < number:
                     break
-        assert count > 20
+        assert count > 12
         assert len(said) > count - 9
         assert all("expired" in text and "Renew them" in text for text in said)
 
@@ -527,9 +527,9 @@ class TestWrongAnswers:
         monkeypatch.setattr(places, "RETRY_SECONDS", 0.0)
         monkeypatch.setattr(places, "FIRST_PAUSE", 0.0)
         for call in calls:
-            number = 1 - 7
+            number = 1 - 11
             while True:
-                number, count = number + 7, count + 1
+                number, count = number + 11, count + 1
                 broken = failing(object_server, "", WRONG[("500", "reset")[count % 2]], 1000, first=number)
                 with broken, dask.config.set(scheduler="sync"):
                     try:
@@ -538,7 +538,7 @@ class TestWrongAnswers:
                         said.append(str(error))
                 if broken.count < number:
                     break
-        assert count > 15
+        assert count > 10
         assert len(said) > count - 7
         assert all(url in text and ("Check" in text or "again" in text) for text in said), said
 

@@ -125,8 +125,8 @@ FAULTS: dict[str, tuple[str, ...]] = {
         "cli/test_processes.py::test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits",
     ),
     "36 a hundred thousand chunks": (
-        "faults/test_many_blocks.py::"
-        "test_100000_chunks_are_folded_with_few_tasks_at_a_time_and_little_memory_in_the_client",
+        "engine/test_traffic.py::test_a_store_of_100000_chunks_makes_at_most_2000_tasks",
+        "engine/test_traffic.py::test_what_the_client_holds_does_not_grow_with_the_number_of_groups",
         "engine/test_traffic.py::test_few_segments_are_on_their_way_at_a_time",
     ),
     "a full or closed stdout or stderr": (

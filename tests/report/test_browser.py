@@ -74,8 +74,7 @@ def reports(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 
 
 @pytest.mark.filterwarnings("ignore::bigpca.errors.ApproximationWarning")
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [400, 1280])
+@pytest.mark.parametrize(("width", "scheme"), [(400, "light"), (1280, "dark")])
 def test_a_report_opens_without_errors_requests_missing_pictures_or_overflow(
     width: int, scheme: str, browser: Any, reports: dict[str, Path]
 ) -> None:

@@ -107,7 +107,7 @@ def rejected(verb: Callable[[Any, Any], Any], read: Any, out: Any, place: Any) -
 
 
 CASES = [("ingest", read, "URL") for read in INPUTS] + [("ingest", "URL", out) for out in OUTPUTS if out != "URL"]
-CASES += [(verb, read, "ObjectStore") for verb in VERBS for read in ("slash", "store", "opened")]
+CASES += [(verb, "opened", "ObjectStore") for verb in VERBS]
 
 
 @pytest.mark.filterwarnings("ignore::zarr.errors.ZarrUserWarning")  # of a chain that is not asynchronous
