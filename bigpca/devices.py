@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -212,7 +211,6 @@ STAGED_BYTES = 1 << 20  # of host memory, from which a transfer goes through pin
 PAIRED = 128  # rows that are summed in their own precision
 MARK_EXPONENT = 60  # of the factor of values that are summed to find out whether they are finite: no sum overflows
 DEPTH = 1024  # rows of V multiplied in float32 at a time, before their products are added in float64
-SQUARE, ROUNDS = 2048, 3  # rows and columns of products by which its speed is measured, and how many of them
 FLOAT32_EXPONENT = 120  # beyond which a power of two is not used to scale
 _driving = threading.RLock()
 _thread = threading.local()  # what each thread has under way
@@ -647,25 +645,10 @@ Namespace: TypeAlias = Host  # where a state's arrays are, and the library that 
 
 def namespace(name: str) -> Namespace:
     """Return what the setting ``arithmetic`` names; the host by default, and where a device has no float64."""
-    if name in ("", HOST.name):
+    if not name or name == HOST.name:
         return HOST
     device = Device.of(name)
     return device if device.has_float64 else HOST
-
-
-@cache  # of a process
-def speed_of(device: Namespace) -> dict[str, float]:
-    """Return operations a second of products in both precisions, until one number of each is here; measured."""
-    rates = []
-    for dtype in (np.float32, np.float64) if device.driven else ():
-        with device.precise():
-            V, seconds = device.put(np.ones((SQUARE, SQUARE), dtype)), []
-            for _ in range(ROUNDS):
-                began = time.perf_counter()
-                device.fetch((V @ V)[:1, :1])
-                seconds.append(time.perf_counter() - began)
-            rates.append(2.0 * SQUARE**3 / min(seconds))
-    return dict(zip(("there_single", "there_double"), rates, strict=False))
 
 
 def taken(

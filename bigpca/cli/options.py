@@ -68,7 +68,7 @@ def parse_size(text: str) -> int:
     from bigpca.engine.resources import parse_limit
 
     try:
-        return parse_limit(text) or 0
+        return parse_limit(text)
     except ValueError:
         raise typer.BadParameter(f"{text!r} is not a size. Write a number and a unit, such as 512MiB or 4GB.") from None
 

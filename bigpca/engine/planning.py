@@ -8,7 +8,6 @@ limits come from :mod:`bigpca.engine.resources`, which queries Dask and the mach
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -223,11 +222,6 @@ class PassCost:
         return not self.device_bytes
 
     @property
-    def speed(self) -> str:
-        """The speed of :class:`Resources` at which it multiplies."""
-        return ("there_", "")[self.by_cores] + ("double", "single")[self.single]
-
-    @property
     def single(self) -> bool:
         """Whether blocks are multiplied in float32."""
         return self.dtype == np.float32
@@ -295,8 +289,6 @@ class Resources:
         nobody asked how long a plan takes.
     read : float
         Bytes of stored rows that it decodes and prepares for a product in a second.
-    there_single, there_double : float
-        Operations of the device that multiplies blocks; 0 where they are not known.
     """
 
     threads: int
@@ -308,8 +300,6 @@ class Resources:
     single: float = field(default=0.0, compare=False)
     double: float = field(default=0.0, compare=False)
     read: float = field(default=0.0, compare=False)
-    there_single: float = field(default=0.0, compare=False)
-    there_double: float = field(default=0.0, compare=False)
 
     @property
     def room_bytes(self) -> int:
@@ -472,20 +462,6 @@ class Plan(Shown):
         return replace(self, resources=replace(self.resources, **speed))  # type: ignore[arg-type]  # by name
 
     @property
-    def products(self) -> Counter[str]:
-        """Operations of passes, by the name of the speed at which they are done."""
-        found = Counter[str]()
-        for one in self.costs:
-            found[one.speed] += one.flops * one.times  # type: ignore[assignment]
-        return found
-
-    @property
-    def merged_bytes(self) -> float:
-        """Bytes of the states that tasks fill and merge."""
-        merged = (one for one in self.costs if not one.collected)
-        return sum((2 * len(one.layout.groups) + 1) * one.state_bytes * one.times for one in merged)
-
-    @property
     def parallelism(self) -> dict[str, float]:
         """Read -> how many threads it keeps busy: all its work over that of its longest chain of work."""
         return {one.name: round(one.parallelism, 1) for one in self.costs if one.parallelism < inf}
@@ -507,24 +483,21 @@ class Plan(Shown):
 
     @property
     def seconds(self) -> float | None:
-        """Estimate of the time that the fit takes; None where the speed of the machine is not known.
+        """Estimate of the time that the fit takes; None where the speed of the machine, or of a device, is not known.
 
         Blocks are decoded and multiplied one after the other, by all threads of all processes; the solve has the
         threads of one process. It assumes that every core is as fast as the one measured, and that storage keeps up.
-        A device multiplies for one thread at a time.
         """
         threads, speed = self.resources.threads, self.resources
-        if not speed.single:
+        if not speed.single or not all(one.by_cores for one in self.costs):
             return None
-        done = {name: (flops, getattr(speed, name)) for name, flops in self.products.items() if flops}
-        if not all(rate for _, rate in done.values()):
-            return None
-        taken = Counter({name: flops / rate for name, (flops, rate) in done.items()})
-        passes = taken["single"] + taken["double"] + self.bytes_read / speed.read
-        overhead = TASK_SECONDS * self.tasks + self.merged_bytes / STATE_SPEED
+        passes = self.bytes_read / speed.read + TASK_SECONDS * self.tasks
+        for one in self.costs:
+            passes += one.flops * one.times / (speed.single if one.single else speed.double)
+            if not one.collected:  # tasks fill and merge states
+                passes += (2 * len(one.layout.groups) + 1) * one.state_bytes * one.times / STATE_SPEED
         solves = (self.solve.flops + self.solve.between) / speed.double
-        driven = (taken["there_single"] + taken["there_double"]) / self.resources.processes
-        return (passes + overhead) / (threads * self.resources.processes) + driven + solves / threads
+        return passes / (threads * self.resources.processes) + solves / threads
 
     @property
     def process_bytes(self) -> int:
@@ -583,20 +556,18 @@ class Plan(Shown):
         resources, where = self.resources, f"{format_bytes(self.resources.limit_bytes)}, {self.resources.where}"
         threads = resources.threads * resources.processes
         each = f" in each of {resources.processes} processes" if resources.processes > 1 else ""
+        timed = []
+        if self.seconds is not None:
+            speeds = f"{resources.single / 1e9:.0f} Gflop/s in float32, {resources.double / 1e9:.0f} in float64"
+            speeds += f", {format_bytes(resources.read)}/s read, measured on one core"
+            timed = [("time", f"{format_estimate(self.seconds)} on {counted(threads, 'thread')}"), ("speed", speeds)]
         return [
             ("solver", f"{self.solver}: {reason}"),
             *([("others", others)] if others else []),
             *([] if self.rows_known else [("rows", "not known before the read; reads, work and time are per million")]),
             ("reads", reads),
             ("work", f"{self.flops / 1e9:,.4g} Gflop in {counted(self.tasks, 'task')}{blocks}"),
-            *(
-                []
-                if self.seconds is None
-                else [
-                    ("time", f"{format_estimate(self.seconds)} on {counted(threads, 'thread')}"),
-                    ("speed", self._speed(resources)),
-                ]
-            ),
+            *timed,
             *([] if (idle := self.idle) is None else [("idle threads", idle)]),
             *([("kernel", f"{self.evaluations:.3g} evaluations")] if self.evaluations else []),
             ("state", format_bytes(self.state_bytes)),
@@ -609,11 +580,3 @@ class Plan(Shown):
             *([("output", format_bytes(self.output_bytes))] if self.output_bytes else []),
             *(("note", note) for note in self.notes),
         ]
-
-    def _speed(self, speed: Resources) -> str:
-        driven = [one / 1e9 for one in (speed.there_single, speed.there_double) if one]
-        there = "; on the device {:,.0f} and {:,.0f} Gflop/s".format(*driven) if driven else ""
-        return (
-            f"{speed.single / 1e9:.0f} Gflop/s in float32, {speed.double / 1e9:.0f} in float64, "
-            f"{format_bytes(speed.read)}/s read, measured on one core{there}"
-        )

@@ -15,7 +15,7 @@ from bigpca.settings import memory_now
 IMPORTED_BYTES = 250 << 20  # a worker after it has imported what a fold needs; a new one reports less
 
 
-def parse_limit(memory_limit: int | str | None) -> int | None:
+def parse_limit(memory_limit: int | str) -> int:
     """Return a memory limit in bytes; ``"2 GiB"`` and plain numbers are accepted.
 
     Raises
@@ -23,8 +23,6 @@ def parse_limit(memory_limit: int | str | None) -> int | None:
     ValueError
         If it is not a positive size.
     """
-    if memory_limit is None:
-        return None
     try:
         size = read_size(memory_limit) if isinstance(memory_limit, str) else int(memory_limit)
     except (ValueError, TypeError, OverflowError) as error:
@@ -57,7 +55,7 @@ def find_resources(memory_limit: int | str | None, *, in_process: bool = False) 
     in_process : bool
         Whether the run stays in this process even if there is a client (NumPy input).
     """
-    given = parse_limit(memory_limit)
+    given = None if memory_limit is None else parse_limit(memory_limit)
     client = None if in_process else current_client()
     if client is not None:
         # The tightest worker; without any worker yet, one thread within the given limit.

@@ -35,7 +35,7 @@ from bigpca.passes.prices import priced, read_cost
 from bigpca.passes.reading.blocks import Block, product_dtype
 from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.reading.readers import MAPS, SHIFT, sent_to
-from bigpca.passes.rows import Rows, check_states, pass_over
+from bigpca.passes.rows import Rows, pass_over, reject_weights
 from bigpca.seeds import uniforms
 
 A = TypeVar("A", bound=Accumulator)
@@ -128,7 +128,7 @@ class Read(Generic[R_co]):
         """
         states = {"state": state} if isinstance(state, Accumulator) else state
         each, (device, staying) = list(states.values()), rows.device
-        check_states(rows, each)
+        reject_weights(rows, [one.tag for one in each if "weights" not in one.accepts])
         held = sum(one.state_bytes for one in each)
         if work is None:
             work = float(rows.n_rows) * sum(one.cost(BlockForm(rows.n_columns)).flops for one in each)

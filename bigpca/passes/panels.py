@@ -44,7 +44,7 @@ from bigpca.passes.reading.blocks import (
 from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, StoredMap, sent_to
 from bigpca.passes.reading.row_maps import MapStep, map_rows
-from bigpca.passes.rows import Rows, check_any_order, check_dense, check_states, one_stamp, pass_over
+from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over, reject_weights
 from bigpca.solvers.scaling import Blocks
 
 R_co = TypeVar("R_co", covariant=True)
@@ -339,7 +339,7 @@ class ColumnRead(Read[R_co]):
         """
         check_any_order(rows, "a read of column blocks")
         check_dense(rows, "a read of column blocks")
-        check_states(rows, [template])
+        reject_weights(rows, [] if "weights" in template.accepts else [template.tag])
         n = rows.n_rows
         dtype = template.dtype if isinstance(template, DotProduct) else dtype or dot_dtype(rows)
         read = layout.read_rows * n * rows.dtype.itemsize

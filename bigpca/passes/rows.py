@@ -9,7 +9,7 @@ import math
 import threading
 import uuid
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
@@ -861,17 +861,6 @@ def count_rows(X: da.Array) -> da.Array:
     return array_of(graph_of(X), X.name, (known, X.chunks[1]), X._meta)
 
 
-def check_states(rows: Rows, states: Iterable[Accumulator]) -> None:
-    """Reject weighted rows if a state cannot use their weights.
-
-    Raises
-    ------
-    TypeError
-        Names the states.
-    """
-    reject_weights(rows, sorted({state.tag for state in states if "weights" not in state.accepts}))
-
-
 def reject_weights(rows: Rows, states: Sequence[str], because: str = "") -> None:
     """Reject weighted rows for states that cannot use their weights, if there are any such states.
 
@@ -885,7 +874,7 @@ def reject_weights(rows: Rows, states: Sequence[str], because: str = "") -> None
     if states and rows.counted.weights is not None:
         why = f": {because}" if because else ""
         raise TypeError(
-            f"the rows have weights (sample_weight), which {', '.join(states)} cannot use{why}. Fit without "
+            f"the rows have weights (sample_weight), which {', '.join(sorted({*states}))} cannot use{why}. Fit without "
             "weights, or by a method that can use them: PCA, ApproximatePCA, NystromKernelPCA with given "
             "landmarks, or a supervised linear model."
         )

@@ -10,7 +10,6 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.blas import add_product, one_blas_thread
-from bigpca.devices import Namespace, speed_of
 from bigpca.forms import DENSE
 
 # No solver is chosen by it, because the choice, and with it the bits, must not depend on the machine.
@@ -18,11 +17,6 @@ SIDE = 1024  # columns of the rows that are read
 # Rows of 16 MiB, which are multiplied there and back by a block as thin as those of an iteration.
 ROWS, COLUMNS, WIDTH = 512, 8192, 100
 ROUNDS = 2
-
-
-def speed_with(device: Namespace) -> dict[str, float]:
-    """Return the speed of one core, and that of a device, which is measured once in a process."""
-    return machine_speed() | speed_of(device)
 
 
 def known_speed() -> dict[str, float]:

@@ -190,17 +190,13 @@ class Watched(kernels.RBF):
         return found
 
 
-def test_the_plan_says_how_long_a_device_takes(usual_sizes: None) -> None:
-    model = bp.KernelPCA(3, kernel="rbf", gamma=0.1, solver="krylov")
+def test_no_time_is_planned_for_a_device(usual_sizes: None) -> None:
     with bp.config(arithmetic=STRICT):
-        plan = model.plan(unreadable(100_000, D, 50_000, np.float32))
-        fitted = model.fit(rows()).plan_
-    assert plan.seconds is not None
-    assert plan.products["there_single"] > plan.evaluations
-    assert plan.seconds > plan.products["there_single"] / plan.resources.there_single > 0
-    assert any("on the device" in text for name, text in plan.cells() if name == "speed")
+        plan = bp.KernelPCA(3, kernel="rbf", gamma=0.1, solver="krylov").plan(
+            unreadable(100_000, D, 50_000, np.float32)
+        )
+    assert plan.seconds is None
     assert plan.idle is None  # no chunks would make a device faster
-    assert fitted.seconds is None  # whose fit did not measure it
 
 
 def test_one_thread_at_a_time_has_a_device_compute() -> None:

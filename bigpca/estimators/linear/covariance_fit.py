@@ -81,7 +81,9 @@ class CovarianceFit(PCAFit):
     @cached_property
     def again(self) -> Read[Folded[Accumulator]] | None:
         """The second read, if there may be one: of what covariates leave of the rows."""
-        rows = self.settings.adjustment.planned(self.rows) if self.before is None else None
+        if not self.settings.covariates or self.before is not None:
+            return None
+        rows = self.settings.adjustment.planned(self.rows)
         if rows is None:
             return None
         rule = by_name(self.settings.n_components)  # one that leaves out folds needs the state of each

@@ -25,7 +25,7 @@ from bigpca.arrays import Path
 from bigpca.blas import undone
 from bigpca.data.batches import why_once
 from bigpca.data.provenance import Provenance
-from bigpca.devices import Device, Namespace, solving_on
+from bigpca.devices import Device, solving_on
 from bigpca.engine.checkpoint import Checkpoint, stored_seed
 from bigpca.engine.events import PlanEvent, ProgressArgument, resolve_progress
 from bigpca.engine.local import threads_here
@@ -72,6 +72,7 @@ class Reading(ABC):
     exact: ClassVar[bool] = True  # False for a result to a tolerance
     reads: ClassVar[tuple[str, ...]] = ()
     depends_on: ClassVar[tuple[str, ...]] = ()
+    max_evaluations: ClassVar[float] = inf  # of a kernel, beyond which the plan is rejected
 
     rows: Rows
 
@@ -144,11 +145,6 @@ class Reading(ABC):
         return ()
 
     @property
-    def max_evaluations(self) -> float:
-        """Kernel evaluations beyond which the plan is rejected."""
-        return inf
-
-    @property
     def most_reads(self) -> float:
         """The most complete reads that a run may take; the first rows, which are kept, do not count."""
         return sum(max(one.reads, one.most_reads) * one.most_times for one in self.declared if one.layout.groups)
@@ -183,11 +179,6 @@ class Reading(ABC):
         if (chosen := setting(None, "arithmetic") or place_of(rows)) not in ("", HOST.name):
             lines += self._devices(chosen)
         return replace(plan, notes=tuple(lines), requests=round(requests * plan.passes), flight_bytes=in_flight)
-
-    @property
-    def device(self) -> Namespace:
-        """What multiplies blocks."""
-        return next((one.device for one in self.declared if not one.by_cores), HOST)
 
     def _devices(self, name: str) -> tuple[str, ...]:
         """The lines of the plan about what multiplies blocks, where a device was set."""

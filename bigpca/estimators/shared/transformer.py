@@ -58,7 +58,7 @@ from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, preprocessors
 from bigpca.passes.residuals import LearnedResiduals, Residuals
 from bigpca.passes.rows import Rows
-from bigpca.passes.speed import speed_with
+from bigpca.passes.speed import machine_speed
 from bigpca.records import Held, check_shapes, unpack
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
 from bigpca.settings import config, in_force
@@ -328,7 +328,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         rows = replace(opened(self, X, y, **beside, use="plan"), seed=fit_seed(self))
         planned = self._fit(rows, rows.y)
         planned.check_readable()
-        return planned.plan.timed(speed_with(planned.device))
+        return planned.plan.timed(machine_speed())
 
     @solving
     def fit(
