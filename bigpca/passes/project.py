@@ -39,7 +39,7 @@ from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import GroupTask, PassState
 from bigpca.engine.layout import MIB, SLAB_ROWS
 from bigpca.engine.local import check_end, current_client, local_threads
-from bigpca.engine.planning import Layout, Plan, SolveCost, plan_of
+from bigpca.engine.planning import THREAD_BYTES, Layout, Plan, SolveCost, plan_of
 from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError, OutputExistsError, OutputWriteError, warn_caller
 from bigpca.forms import Values
@@ -441,7 +441,15 @@ def plan_writing(
             notes += (f"conditional writes are {found}: nothing keeps another run from writing there (exclusive=True)",)
     cost = replace(cost, block_rows=read_rows, peak_bytes=peak, device=HOST)
     plan = plan_of([cost], SolveCost(), resources, solver=name, reason="one read", notes=notes)
-    return replace(plan, tasks=chunks, output_bytes=rows.n_rows * row, requests=requests, flight_bytes=in_flight)
+    # Writing merges nothing, and every thread of every process may write.
+    return replace(
+        plan,
+        tasks=chunks,
+        peak_bytes=peak + THREAD_BYTES,
+        output_bytes=rows.n_rows * row,
+        requests=requests,
+        flight_bytes=in_flight,
+    )
 
 
 def _layout_of(rows: Rows, ranges: Sequence[tuple[int, int]]) -> Layout:
