@@ -76,7 +76,7 @@ def test_the_plan_of_column_blocks_is_two_reads(tmp_path: Path) -> None:
 def test_an_iteration_multiplies_in_the_precision_that_all_its_reads_are_worth(n: int, single: bool) -> None:
     """One read costs 30 or 60 Gflop, the typical three 90 or 181."""
     plan = PCA(50, solver="krylov").plan(da.zeros((n, 25_088), dtype="f4", chunks=(500, -1)))
-    assert {one.single for one in plan.costs} == {single}
+    assert {one.single for one in plan.costs if one.flops} == {single}
 
 
 @pytest.mark.parametrize("model", [PCA(5, solver="krylov"), bp.KernelPCA(5, kernel="rbf", solver="krylov")])
