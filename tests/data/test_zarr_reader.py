@@ -366,19 +366,6 @@ def test_row_chunks_follow_shards_until_these_are_large(tmp_path: Path, monkeypa
     assert sources.row_source(path).row_chunks() == (4, 4, 4, 4, 4, 3)
 
 
-def test_missing_chunks_are_caught_through_dask_and_filled_on_request(tmp_path: Path) -> None:
-    path = store(tmp_path)
-    os.unlink(f"{path}/c/0/0")
-    assert sources.row_source(path).stamps(0, 4)[0] == ("c/0/0", -1, 0)
-    with pytest.raises(MissingChunksError):
-        sources.open(path).compute(scheduler="sync")
-    filled = sources.open(path, missing_chunks="fill")
-    assert (filled[:4, :6].compute(scheduler="sync") == 0).all()
-    assert filled.name != sources.open(path).name
-    with pytest.raises(ValueError, match=r"the Dask array .* already reads one. Open the store itself: bp.open\(path"):
-        sources.open(sources.open(path), missing_chunks="fill")
-
-
 def test_a_member_of_an_open_array_is_rejected(tmp_path):
     array = zarr.open_array(store(tmp_path), mode="r")
     with pytest.raises(ValueError, match="is one Zarr array, so it has no member 'x'"):

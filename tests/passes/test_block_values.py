@@ -6,14 +6,12 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-from numpy.typing import NDArray
 from scipy.sparse import csr_array, random_array
 
 import bigpca as bp
 from bigpca.csr import SPARSE_SLAB_BYTES
 from bigpca.data.sparse import csr_block, row_range
 from bigpca.engine.layout import Cut, plan_layout
-from bigpca.errors import NonFiniteError
 from bigpca.kernels import Linear
 from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.accumulators.moments import Moments
@@ -27,26 +25,9 @@ from bigpca.passes.sweeps import Sweep
 from bigpca.sketches import Gaussian
 from tests.passes.kit import assert_moments, folded, full, normal, scatter_of
 
-Array = NDArray[Any]
 N, D = 300, 7
 X = normal(N, D, dtype="f8")
 W = np.random.default_rng(2).standard_normal((D, 3))
-
-
-@pytest.mark.parametrize("chunk", [N, 64, 9])
-def test_integer_weights_are_repeated_rows_and_are_found_by_row_number(chunk: int) -> None:
-    repeats = np.random.default_rng(1).integers(0, 4, N)
-    bad = X.copy()
-    bad[5] = np.nan
-    rows = Rows.of(da.from_array(bad, chunks=(chunk, D)) + 0, nan_policy="omit").weighted(repeats)
-    repeats[5] = 0
-    found = folded(rows, Moments(D)).state
-    truth = np.repeat(X, repeats, axis=0)
-    assert found.count == np.count_nonzero(repeats)
-    assert found.weight == len(truth)
-    assert found.weight_sums == (repeats.sum(), (repeats**2).sum())
-    np.testing.assert_allclose(found.mean, truth.mean(axis=0), rtol=1e-13)
-    np.testing.assert_allclose(full(found.scatter), scatter_of(truth), rtol=0, atol=1e-12 * scatter_of(truth).max())
 
 
 def test_weights_of_float32_rows_far_from_zero_cost_no_digits() -> None:
@@ -57,21 +38,6 @@ def test_weights_of_float32_rows_far_from_zero_cost_no_digits() -> None:
     mean = weights @ wide / weights.sum()
     truth = (wide - mean).T @ (weights[:, None] * (wide - mean))
     np.testing.assert_allclose(full(found.state.scatter), truth, rtol=0, atol=1e-5 * truth.max())
-
-
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
-        (np.ones(N - 1), r"there are 299 weights, but X has 300 rows"),
-        (np.where(np.arange(N) == 4, -1.0, 1.0), r"1 of 300 weights are missing, negative or not.*: row 4; .* -1\.0"),
-        (np.where(np.arange(N) == 9, np.nan, 1.0), "not finite: row 9; the first is nan"),
-        (np.ones((N, 2)), "there are 300 weights in 2 columns for 300 rows"),
-    ],
-    ids=["too few", "negative", "nan", "two columns"],
-)
-def test_weights_that_are_none_are_rejected(weights: Array, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        Rows.of(da.from_array(X)).weighted(weights)
 
 
 def test_states_that_cannot_use_weights_are_rejected_before_the_read() -> None:
@@ -158,20 +124,6 @@ def test_sparse_rows_are_folded_without_a_shift_and_made_dense_in_strips_only(mo
     np.testing.assert_allclose(sketched.centred(), (truth - truth.mean(axis=0)).T @ Z, atol=1e-11 * centred.max())
     assert max(n for n in made if n != 64) <= 64
     assert made.count(10) >= N // 10 - 6
-
-
-@pytest.mark.parametrize("nan_policy", ["raise", "omit"])
-def test_bad_values_of_sparse_rows_are_named_or_left_out(nan_policy: str) -> None:
-    rows = sparse_rows()
-    rows.data[7] = np.inf
-    row, column = int(np.searchsorted(rows.indptr, 7, side="right") - 1), int(rows.indices[7])
-    if nan_policy == "raise":
-        with pytest.raises(NonFiniteError, match=rf"the first is in row {row}, column {column}\."):
-            sparse_group(rows).run("run", {})
-        return
-    state: Any = sparse_group(rows, "omit").run("run", {})
-    assert state.omitted == 1
-    assert_moments(state.parts["moments"], np.delete(sparse_rows().toarray(), row, axis=0), 1e-13)
 
 
 def test_the_stored_values_of_a_computed_array_are_counted_in_some_chunks(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,7 +19,7 @@ from scipy.sparse import csr_matrix, issparse
 import bigpca as bp
 from bigpca.data import checks
 from bigpca.engine import layout, local
-from bigpca.errors import MemoryBudgetError, MissingChunksError, NonFiniteError
+from bigpca.errors import MemoryBudgetError, NonFiniteError
 from bigpca.passes import graphs
 from bigpca.passes.rows import Origin
 from tests.passes.kit import assert_moments, logged, moments_of, normal, reads_in, write_store
@@ -231,13 +231,6 @@ def test_a_chunk_with_other_rows_than_promised_is_an_error_that_says_which(store
         moments_of(X)
 
 
-@pytest.mark.parametrize("name", ["as it is", "rechunked to odd sizes", "scaled", "optimised by Dask", "centred"])
-def test_a_missing_chunk_is_an_error_in_direct_and_general_arrays(name: str, store: Any, tmp_path: Path) -> None:
-    os.remove(tmp_path / "x.zarr" / "c" / "5" / "0")
-    with pytest.raises(MissingChunksError, match=r"1 of the \d+ chunks needed here are not in the store: c/5/0"):
-        moments_of(GRAPHS[name][0](da.from_zarr(store)))
-
-
 @pytest.mark.parametrize("name", ["as it is", "scaled"])
 def test_missing_chunks_are_filled_where_that_was_asked_for(name: str, store: Any, tmp_path: Path) -> None:
     os.remove(tmp_path / "x.zarr" / "c" / "5" / "0")
@@ -256,17 +249,6 @@ def test_a_nan_is_reported_with_its_rows_column_and_block(name: str, tmp_path: P
         r"334; "
                        r"the first is in row 333, column 4"):  # fmt: skip
         moments_of(X)
-
-
-@pytest.mark.parametrize("name", ["as it is", "rechunked to odd sizes", "scaled"])
-def test_omitting_rows_with_nan_equals_folding_the_others(name: str, tmp_path: Path) -> None:
-    B = A.copy()
-    B[[0, 49, 50, 333, 599], [0, 1, 2, 3, 4]] = np.nan
-    B[100:150] = np.inf
-    kept = np.isfinite(B).all(axis=1)
-    make, answer = GRAPHS[name]
-    X = make(da.from_zarr(write_store(tmp_path / "n.zarr", B, (50, D))))
-    assert_moments(moments_of(X, nan_policy="omit"), answer(B)[kept], 3e-6)
 
 
 @pytest.mark.parametrize("policy", ["omit", "weights"])

@@ -75,20 +75,6 @@ def test_statistics_of_mapped_rows_are_those_of_all_rows_mapped_at_once(kernel: 
     np.testing.assert_allclose(cross.about(B.mean(axis=0)), DELTA.T @ centred(B), rtol=0, atol=1e-9 * N * size)
 
 
-def test_rows_with_missing_values_are_left_out_before_they_are_mapped() -> None:
-    features, bad, codes = features_of(KERNELS[0]), X.copy(), Y.copy()
-    bad[::9, 1] = np.nan
-    codes[::5] = -1
-    kept = ~np.isnan(bad).any(axis=1)
-    B = np.asarray(KERNELS[0](X, X[:M]), np.float64) @ features.transforms[0]
-    rows = Rows.of(da.from_array(bad, chunks=(30, D)) + 0, nan_policy="omit").mapped(features.step)
-    classes, cross, omitted = fold_labelled(rows, codes)
-    truth = within_scatter(B[kept & (codes >= 0)], Y[kept & (codes >= 0)])
-    np.testing.assert_allclose(full(classes.scatter), truth, rtol=0, atol=1e-9 * truth.max())
-    np.testing.assert_allclose(cross.about(np.zeros(B.shape[1])), DELTA[kept].T @ B[kept], rtol=0, atol=1e-10 * N)
-    assert omitted == (~kept).sum()
-
-
 CHAINS: dict[str, tuple[tuple[MapStep, ...], Array]] = {
     "centre and scale": ((MapStep(Affine(MEAN, INVERSE), D),), (X - MEAN) * INVERSE),
     "labels beside": ((MapStep(Beside(DELTA, np.asarray), D + 2),), np.hstack([X, DELTA])),

@@ -13,14 +13,12 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.arrays import mirror_upper
-from bigpca.engine.checkpoint import Checkpoint
-from bigpca.engine.events import CheckpointEvent, Event
 from bigpca.engine.run import Run
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotSum, double_centre
 from bigpca.passes.fold import FirstRows
 from bigpca.passes.panels import ColumnRead, PanelRead, column_layout
 from bigpca.passes.rows import Rows
-from tests.passes.kit import logged, normal, reads_in, rows_read, write_store
+from tests.passes.kit import logged, normal, reads_in, write_store
 
 N, D = 120, 300
 pytestmark = pytest.mark.usefixtures("small_groups")
@@ -71,31 +69,6 @@ def test_panels_of_values_whose_squares_leave_float32_are_multiplied_in_float64(
     found = dot_of(bp.open(write_store(tmp_path / "x.zarr", A, (10, D))), 3)
     truth = truth_of(A)
     np.testing.assert_allclose(found, truth, rtol=0, atol=1e-6 * np.abs(truth).max())
-
-
-def test_general_arrays_and_checkpoints_give_the_same_dot_matrix(tmp_path: Path) -> None:
-    A = normal(N, D)
-    X = da.from_zarr(write_store(tmp_path / "x.zarr", A, (10, D)))
-    truth = truth_of(A * 2)
-    events: list[Event] = []
-
-    def stop(event: Event) -> None:
-        if isinstance(event, CheckpointEvent) and event.segment == 1:
-            raise KeyboardInterrupt
-
-    with dask.config.set(scheduler="sync"):
-        found = dot_of(X * 2, 4)
-        for progress in (stop, events.append):
-            held = Checkpoint(tmp_path / "c", {"computes": "dot"})
-            try:
-                resumed = dot_of(X * 2, 4, checkpoint=held, progress=progress)
-            except KeyboardInterrupt:
-                continue
-            finally:
-                held.release()
-    np.testing.assert_allclose(found, truth, rtol=0, atol=1e-6 * np.abs(truth).max())
-    assert resumed.tobytes() == found.tobytes()
-    assert rows_read(events) < N
 
 
 @pytest.mark.parametrize("center", [True, False])

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pandas as pd
@@ -13,10 +12,7 @@ from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
 import bigpca as bp
-from bigpca.engine.checkpoint import Checkpoint
-from bigpca.engine.events import CheckpointEvent, Event
 from bigpca.engine.run import Run
-from bigpca.errors import CheckpointError, NonFiniteError
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.passes import side_by_side as side_by_side_module
 from bigpca.passes.accumulators.moments import Moments
@@ -25,7 +21,7 @@ from bigpca.passes.reading.row_maps import EachSide, MapStep
 from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import SidesReader, blocks_of_batches, side_by_side
 from bigpca.preprocessing import L2, Power
-from tests.passes.kit import assert_moments, bits, folded, logged, normal, reads_in, rows_read, write_store
+from tests.passes.kit import assert_moments, bits, folded, logged, normal, reads_in, write_store
 
 Array = NDArray[Any]
 N, P, Q = 600, 7, 4
@@ -103,47 +99,6 @@ def test_each_chunk_of_both_sides_is_decoded_once_where_chunks_agree(tmp_path: P
     moments(rows)
     each = [(i, i + 50) for i in range(0, N, 50)]
     assert reads_in(tmp_path / "a") == reads_in(tmp_path / "b") == each
-
-
-def test_an_interrupted_read_is_resumed_to_the_same_bits_and_notices_a_changed_side(
-    stores: tuple[str, str], tmp_path: Path
-) -> None:
-    expected, events = bits(moments(beside(*stores))), []
-
-    def attempt(*sides: Any, stop: int = 1000) -> Moments:
-        rows, written = beside(*sides), iter(range(1, 1000))
-
-        def watch(event: Event) -> None:
-            events.append(event)
-            if isinstance(event, CheckpointEvent) and next(written) >= stop:
-                raise KeyboardInterrupt
-
-        held = Checkpoint(tmp_path / "c", {"computes": "moments", "input": rows.describe()})
-        try:
-            return moments(rows, Run(held, watch))
-        finally:
-            held.release()
-
-    with pytest.raises(KeyboardInterrupt), dask.config.set(scheduler="sync"):
-        attempt(*stores, stop=4)
-    events.clear()
-    assert bits(attempt(*stores)) == expected
-    assert 0 < rows_read(events) < N
-    with pytest.raises(CheckpointError):
-        attempt(stores[0], B + 1.0)
-    write_store(Path(stores[1]), B + 1.0, (35, 3), overwrite=True)
-    with pytest.raises(CheckpointError, match="the input changed since"):
-        attempt(*stores)
-
-
-def test_incomplete_rows_of_either_side_are_omitted_or_named(stores: tuple[str, str]) -> None:
-    holed, other = A.copy(), B.copy()
-    holed[3, 1], other[7, 2] = np.nan, np.inf
-    for x in (holed, csr_array(holed)):
-        assert_moments(moments(beside(x, other, nan_policy="omit")), np.delete(np.hstack([A, B]), [3, 7], 0), 3e-6)
-    with pytest.raises(NonFiniteError, match="row 3, column 1") as caught:
-        moments(beside(holed, stores[1]))
-    assert "the array in memory (7 columns) beside " in str(caught.value)
 
 
 def test_row_maps_act_on_the_columns_of_their_side() -> None:

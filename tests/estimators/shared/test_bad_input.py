@@ -89,22 +89,6 @@ def test_unknown_rules_and_mle_of_wide_data_are_rejected() -> None:
         PCA("mle").fit(unreadable(5, 6))
 
 
-UNKNOWN: list[tuple[dict[str, Any], str]] = [
-    ({"solver": "full"}, "solver = 'full' is unknown. Use one of 'auto', 'covariance', 'dot', 'krylov'"),
-    ({"nan_policy": "drop"}, "nan_policy = 'drop' is unknown. Use one of 'raise', 'omit', 'mean'"),
-    ({"memory_limit": "lots"}, "memory_limit = 'lots' is not a size; a number of bytes or \"2 GiB\" was expected"),
-    ({"memory_limit": -1}, "memory_limit = -1 is not positive"),
-    ({"memory_limit": "0 GiB"}, "memory_limit = '0 GiB' is not positive"),
-]
-
-
-@pytest.mark.parametrize(("parameters", "message"), UNKNOWN, ids=str)
-def test_unknown_parameter_values_are_named_unread(parameters: dict[str, Any], message: str) -> None:
-    for call in ("fit", "plan", "partial_fit"):
-        with pytest.raises(ValueError, match=message):
-            getattr(PCA(2, **parameters), call)(unreadable(50, 6))
-
-
 @pytest.mark.parametrize("method", ["transform", "score_samples", "score"])
 @containers
 def test_another_number_of_features_is_rejected_unread(method: str, lazy: bool) -> None:
@@ -130,22 +114,6 @@ def test_non_finite_values_are_named_by_row_and_column(solver: str, value: float
         bp.errors.NonFiniteError, match=r"NaN or infinite values? in [12] rows? of .*row 33, column 4.*\"omit\""
     ):
         PCA(2, solver=solver).fit(as_given(bad, lazy))
-
-
-@containers
-def test_omitted_rows_leave_the_fit_and_get_nan_scores(lazy: bool, tmp_path: Path) -> None:
-    bad = X.copy()
-    bad[33, 4], bad[48, 0], bad[:2] = np.nan, np.inf, -np.inf
-    good = np.isfinite(bad).all(axis=1)
-    pca = PCA(2, nan_policy="omit").fit(as_given(bad, lazy))
-    expected = PCA(2).fit(X[good])
-    assert (pca.n_omitted_, pca.n_samples_) == (4, 46)
-    np.testing.assert_allclose(pca.explained_variance_, expected.explained_variance_, rtol=1e-12)
-    for scores in (pca.transform(as_given(bad, lazy)), pca.transform(as_given(bad, lazy), out=tmp_path / "s.zarr")):
-        found = np.asarray(scores)
-        assert np.isnan(found[~good]).all()
-        np.testing.assert_allclose(found[good], expected.transform(X[good]), atol=1e-12)
-    np.testing.assert_allclose(pca.score(as_given(bad, lazy)), expected.score(X[good]), rtol=1e-10)
 
 
 OMITTING = [

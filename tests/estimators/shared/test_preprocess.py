@@ -1,13 +1,12 @@
 """``preprocess`` where rows are not plain: reads by number, other readers of X, and inputs that it rejects."""
 
-import warnings
 from pathlib import Path
 from typing import Any
 
 import dask.array as da
 import numpy as np
 import pytest
-from scipy.sparse import csr_array, csr_matrix
+from scipy.sparse import csr_array
 
 import bigpca as bp
 from bigpca.estimators.shared.files import decode_record
@@ -350,30 +349,6 @@ def test_residuals_of_sparse_rows_are_those_of_dense_ones(name: str, weighted: b
     )  # fmt: skip
     if name != "kernel":
         np.testing.assert_allclose(sparse.explained_variance_, dense.explained_variance_, rtol=rtol)
-
-
-def test_pearson_residuals_are_those_of_scanpy() -> None:
-    scanpy, anndata = pytest.importorskip("scanpy"), pytest.importorskip("anndata")
-    for theta in (100.0, 2.0):
-        cells = anndata.AnnData(csr_matrix(COUNTS[TOTALS > 0]))
-        with warnings.catch_warnings(action="ignore"):  # of what scanpy is built on
-            scanpy.experimental.pp.normalize_pearson_residuals(cells, theta=theta)
-        model = bp.PCA(3, preprocess=bp.preprocessing.PearsonResiduals(theta)).fit(csr_array(COUNTS[TOTALS > 0]))
-        expected = bp.PCA(3).fit(np.asarray(cells.X)).explained_variance_
-        np.testing.assert_allclose(model.explained_variance_, expected, rtol=1e-5)
-
-
-def test_clipping_is_that_of_scanpy() -> None:
-    scanpy, anndata = pytest.importorskip("scanpy"), pytest.importorskip("anndata")
-    counts = COUNTS[TOTALS > 0]
-    cells = anndata.AnnData(csr_matrix(counts))
-    with warnings.catch_warnings(action="ignore"):  # of what scanpy is built on
-        scanpy.pp.normalize_total(cells)
-        scanpy.pp.log1p(cells)
-        scaled = np.asarray(scanpy.pp.scale(cells, max_value=1.5, copy=True).X)
-    model = bp.PCA(3, preprocess=[*MEDIAN_FIRST, bp.preprocessing.Standardize(1.5)]).fit(csr_array(counts))
-    found = model.transform(counts)
-    np.testing.assert_allclose(np.abs(found), np.abs(bp.PCA(3).fit(scaled).transform(scaled)), rtol=0, atol=5e-5)
 
 
 FITS: dict[str, Any] = {

@@ -6,7 +6,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import DTypeLike
@@ -96,19 +95,6 @@ def test_landmarks_of_the_first_fit_stay_and_the_new_rows_are_read_once(
     assert model.kernel_evaluations_ == evaluations + 50 * M
     truth = KernelSupervisedPCA(2, gamma=0.1, sampling=landmarks.astype(dtype)).fit(X.astype(dtype), Y)
     np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-4 if dtype == np.float32 else 1e-9)
-
-
-def test_batches_may_be_lazy_and_miss_values_or_labels() -> None:
-    bad, labels = X.copy(), NAMES[Y].astype(object)
-    bad[[3, 70, 71]] = np.nan
-    labels[[5, 90, 70]] = None
-    template = KernelSupervisedPCA(2, gamma=0.1, sampling=X[100 : 100 + M], nan_policy="omit", missing_labels="drop")
-    model = clone(template).fit(da.from_array(bad[:60], chunks=(7, D)), labels[:60])
-    model.partial_fit(da.from_array(bad[60:], chunks=(11, 3)), labels[60:])
-    assert (model.n_omitted_, model.n_unlabelled_, model.n_samples_) == (2, 3, N - 5)  # row 70 lacks both
-    kept = np.delete(np.arange(N), [3, 70, 71, 5, 90])
-    truth = clone(template).fit(X[kept], NAMES[Y[kept]])
-    assert_same(model, truth, skip=("n_omitted_", "n_unlabelled_", "kernel_evaluations_"))
 
 
 def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:

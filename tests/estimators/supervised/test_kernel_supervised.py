@@ -184,21 +184,6 @@ def test_labels_choose_no_landmarks_and_more_landmarks_come_nearer() -> None:
     assert errors[2] < 1e-8 < errors[1] < 0.2 < errors[0]
 
 
-def test_rows_without_labels_change_nothing() -> None:
-    labels: list[Any] = [None if i % 6 == 0 else f"class {j}" for i, j in enumerate(Y)]
-    known = np.arange(N) % 6 > 0
-    for model in (
-        KernelSupervisedPCA(gamma=GAMMA, missing_labels="drop"),
-        KernelRoweisDiscriminantAnalysis(2, r1=0.5, r2=0.5, gamma=GAMMA, missing_labels="drop"),
-    ):
-        model.fit(X, labels)
-        truth = type(model)(**model.get_params()).fit(X[known], np.array(labels)[known].astype(str))
-        np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-8)
-        assert_same_scores(model.transform(NEW), truth.transform(NEW), 1e-8)
-        assert (model.n_unlabelled_, model.n_samples_) == (27, N - 27)
-        assert model.classes_.tolist() == [f"class {j}" for j in range(C)]
-
-
 def test_with_all_rows_and_r2_of_1_the_scatter_within_classes_is_singular() -> None:
     """n - c axes of the n are left; with fewer landmarks than n - c there are none to leave out."""
     with pytest.raises(ValueError, match=f"r2 = 1 is singular: {C} of its {N} eigenvalues are 0"):

@@ -230,20 +230,6 @@ def test_classes_may_be_written_in_any_way(name: str) -> None:
     np.testing.assert_allclose(model.class_counts_ @ model.class_means_ / N, model.mean_, rtol=1e-12)
 
 
-def test_rows_without_labels_or_with_missing_values_are_left_out_and_counted() -> None:
-    labels: list[Any] = [None if i % 7 == 0 else name for i, name in enumerate(NAMES[Y])]
-    bad = X.copy()
-    bad[4::9, 3] = np.nan
-    kept = (np.arange(N) % 7 > 0) & ~np.isnan(bad).any(axis=1)
-    model = SupervisedPCA(missing_labels="drop", nan_policy="omit").fit(bad, labels)
-    truth = SupervisedPCA().fit(X[kept], NAMES[Y][kept])
-    np.testing.assert_allclose(model.components_, truth.components_, atol=1e-12)
-    np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-12)
-    assert (model.n_samples_, model.n_unlabelled_) == (kept.sum(), -(-N // 7))
-    assert model.n_samples_ + model.n_unlabelled_ + model.n_omitted_ == N  # a row without both lacks a label
-    np.testing.assert_allclose(model.total_variance_, X[kept].var(axis=0, ddof=1).sum(), rtol=1e-12)
-
-
 def test_scores_are_centred_projections_and_come_back_to_the_nearest_rows() -> None:
     """SPCA paper, eq. 4: orthonormal axes, so the reconstruction is the orthogonal projection."""
     model = SupervisedPCA(2).fit(X, Y)

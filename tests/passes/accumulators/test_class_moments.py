@@ -59,20 +59,6 @@ def test_many_small_steps_and_groups_lose_no_digits_in_float32(monkeypatch: pyte
         np.testing.assert_allclose(scatter(state), truth, rtol=0, atol=4 * EPS32 * np.abs(truth).max())
 
 
-def test_rows_without_a_label_and_rows_with_missing_values_are_left_out() -> None:
-    X, y = labelled_rows(200, D, C)
-    codes, bad = y.copy(), X.copy()
-    codes[::7] = -1
-    bad[3::11, 2] = np.nan
-    kept = (codes >= 0) & ~np.isnan(bad).any(axis=1)
-    state = moments_by_class(bad, codes, C, chunk=9, nan_policy="omit")
-    truth = within_scatter(X[kept], y[kept])
-    assert state.count == kept.sum()
-    np.testing.assert_array_equal(state.counts, np.bincount(y[kept]))
-    np.testing.assert_allclose(scatter(state), truth, rtol=0, atol=1e-12 * truth.max())
-    np.testing.assert_allclose(state.mean, X[kept].mean(axis=0), atol=1e-13)
-
-
 def test_one_class_gives_the_moments_of_all_rows() -> None:
     X, _ = labelled_rows(200, D, C, mean=9.0)
     one, all_rows = moments_by_class(X, np.zeros(200), 1, chunk=13), moments_of(bp.open(X))

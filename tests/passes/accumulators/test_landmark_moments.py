@@ -69,18 +69,6 @@ def test_several_widths_share_the_distances_and_give_what_each_gives_alone() -> 
         assert together.residuals[j] == pytest.approx(alone.residuals[0], abs=1e-10 * N)
 
 
-def test_rows_left_out_for_missing_values_have_no_part() -> None:
-    bad = X.copy()
-    bad[::9, 2] = np.nan
-    rows = Rows.of(da.from_array(bad, chunks=(64, D)) + 0, nan_policy="omit")
-    template = LandmarkMoments.of(D, mapped(kernels.RBF(0.1)))
-    found = folded(rows, template, shift=np.zeros(D)).state
-    kept = np.delete(X, range(0, N, 9), axis=0)
-    B = kernels.RBF(0.1)(kept, X[:M]) @ template.features.transforms[0]  # type: ignore[union-attr]
-    assert found.moments[0].count == found.diagonals[0] == len(kept)
-    np.testing.assert_allclose(found.moments[0].mean, B.mean(axis=0), rtol=0, atol=1e-11)
-
-
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
 def test_squares_of_rows_are_summed_in_float64(dtype: str) -> None:
     B = np.random.default_rng(0).standard_normal((700, 300)).astype(dtype)
