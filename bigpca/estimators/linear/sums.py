@@ -10,9 +10,9 @@ from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import inf
-from typing import Any, ClassVar, Generic, TypeVar, cast
+from typing import ClassVar, Generic, TypeVar, cast
 
-from bigpca.arrays import DType, Matrix, Vector
+from bigpca.arrays import Matrix, Vector
 from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import positive_integer
@@ -71,40 +71,45 @@ class SumsFit(Fit[Solved], Generic[Solved]):
         return cast("Accumulator", self.empty.state)
 
     @property
-    def dtype(self) -> DType | None:
-        """Of the products; None chooses by their number."""
-        return PRECISE
-
-    @property
     def account(self) -> str:
         d, widths = self.rows.n_columns, self.rows.widths
         if not widths:
-            return f"one read and {d} x {d} matrices"
+            return f"one read and {d} x {d} matrices" if self.problems else "one read and a thin matrix"
         folds = f", for each of {self.template.n_folds} folds" if isinstance(self.template, FoldStates) else ""
         return f"one read of both sides, {' + '.join(map(str, widths))} columns, and a {d} x {d} matrix{folds}"
+
+    @property
+    def problems(self) -> float:
+        """How many (d, d) problems are expected; 0 for thin matrices, whose precision follows from their size."""
+        return self.owner._problems(self.template)
+
+    def _into_sums(self, rows: Rows, name: str) -> Read[Folded[Accumulator]]:
+        return Read.into(rows, name, self.template, dtype=PRECISE if self.problems else None)
 
     @cached_property
     def sums(self) -> Read[Folded[Accumulator]]:
         """The read."""
-        return Read.into(self.rows, "sums", self.template, dtype=self.dtype)
+        return self._into_sums(self.rows, "sums")
 
     @cached_property
     def again(self) -> Read[Folded[Accumulator]] | None:
         """The second read, if there may be one: of rows that can be read again, and are not added to others."""
         doubtful = self.like is None and self.owner._may_doubt(self.rows)
         rows = read_again(self.rows) if doubtful else None
-        return None if rows is None else Read.into(rows, "refined", self.template, dtype=self.dtype).repeated(0, 1)
+        return None if rows is None else self._into_sums(rows, "refined").repeated(0, 1)
 
     def solve_cost(self) -> SolveCost:
         widths, d = self.rows.widths or (self.rows.n_columns,), self.rows.n_columns
         before, whole = None if self.like is None else self.like.state, self.template
         if isinstance(before, FoldStates) and isinstance(whole, FoldStates):
             whole = replace(whole, n_folds=len(before.union(whole)[0]))
-        size = whole.state_bytes
+        size, problems, beside = whole.state_bytes, self.owner._problems(whole), self.owner._held_bytes(self.rows)
+        if not problems:
+            return SolveCost(size / 2, bytes=3 * size, held_bytes=beside)
         held = 3 * size + (COPIES + BESIDE * (len(widths) > 2)) * 8 * d * d + eigh_bytes(d)
         held += 0 if self.again is None else size + FRAMES * 8 * d * d
-        flops = FLOPS * self.owner._problems(whole) * sum(float(width) ** 3 for width in widths)
-        return SolveCost(flops, bytes=held)
+        flops = FLOPS * problems * sum(float(width) ** 3 for width in widths)
+        return SolveCost(flops, bytes=held, held_bytes=beside)
 
     def read(self, run: Run) -> KeptRows:
         """Return the statistics of X."""
@@ -138,7 +143,6 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
     A subclass writes two functions, ``_empty`` and ``_solve``. Its rows, folds, plan, growth, merges and files follow.
     """
 
-    _plans: ClassVar[type[SumsFit[Any]]] = SumsFit  # type: ignore[explicit-any]
     _enough: ClassVar[float] = inf  # estimated error above which rows are read once more; inf where none is estimated
 
     @abstractmethod
@@ -180,15 +184,19 @@ class SumsModel(Estimator[Solved], Grows, Generic[Solved]):
         if k is not None:
             check_n_components(positive_integer("n_components", k), None, widths[0])
 
-    def _problems(self, state: Unchecked) -> int:
-        """Return how many (d, d) problems are expected."""
+    def _problems(self, state: Unchecked) -> float:
+        """Return how many (d, d) problems are expected; 0 where matrices are thin."""
         return 1
+
+    def _held_bytes(self, rows: Rows) -> int:
+        """Return the bytes of what belongs to the rows, which the fitting process holds."""
+        return 0
 
     def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[Solved]:
         read = self._rows(rows, y, like)
         self._check(read.widths or (read.n_columns,))
         state = self._empty(read.n_columns, replace(read, groups=rows.groups), y, None if like is None else like.state)
-        return self._plans(read, unfitted(self), self._kept(read, state), like)
+        return SumsFit(read, unfitted(self), self._kept(read, state), like)
 
     def _result_of(self, kept: KeptRows, **own: Unchecked) -> Solved:
         """Return the result: what was solved, with what all results of sums have."""

@@ -10,7 +10,7 @@
   a fit, checked
 - ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n
 - ``statistics``        the statistics of labelled rows, a state that adds up, and what a model keeps of them
-- ``fits``              the result of such a fit, which is one from sums, and what differs in its plan
+- ``fits``              the result of such a fit, which is one from sums
 
 Add other features of labels: a ``Problem`` that makes them, which an estimator returns from ``_problem``. Every point
 of the family is solved from one read: counts, means, and the within-class scatter, which is accumulated directly. The

@@ -1,23 +1,18 @@
-"""The result of a fit of labelled rows, whatever problem is solved from their sums, and what differs in its plan."""
+"""The result of a fit of labelled rows, whatever problem is solved from their sums."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Self, cast
+from typing import Self
 
 import numpy as np
 
-from bigpca.arrays import DType, Integers, Matrix, Vector
+from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.blas import one_blas_thread
-from bigpca.engine.planning import SolveCost
-from bigpca.estimators.linear.sums import SumsFit
 from bigpca.estimators.shared.results import SummedRows
-from bigpca.estimators.supervised.problems import labels_of
 from bigpca.estimators.supervised.statistics import KeptLabels, LabelStatistics, Supervision, held_statistics
-from bigpca.passes.reading.blocks import PRECISE
 from bigpca.records import of_part, stored
-from bigpca.solvers.eigh import eigh_bytes
 from bigpca.solvers.moments import Scatter
 from bigpca.solvers.roweis import Axes, Discriminants
 
@@ -109,33 +104,3 @@ class SupervisedResult(SummedRows):
             return None
         with one_blas_thread():
             return self.state.shares_between(self.components_, self.discriminants_.slopes)
-
-
-@dataclass(frozen=True)
-class LabelsFit(SumsFit[SupervisedResult]):
-    """What differs in the plan of one read of labelled rows: the scatter may be thin."""
-
-    solver = property(lambda self: type(self.owner).__name__)
-
-    @property
-    def whole(self) -> bool:
-        """Whether the (d, d) scatter is kept."""
-        return cast("LabelStatistics", self.template).moments.whole
-
-    @property
-    def dtype(self) -> DType | None:
-        return PRECISE if self.whole else None
-
-    @property
-    def account(self) -> str:
-        d = self.rows.n_columns
-        what = f"and a {d} x {d} eigenproblem" if self.whole else "and a thin one"
-        return f"one read of rows and labels, {what}{labels_of(self.rows).supervision.note}"
-
-    def solve_cost(self) -> SolveCost:
-        d, state, labelled = self.rows.n_columns, self.template.state_bytes, labels_of(self.rows)
-        return SolveCost(
-            35.0 * d**3 if self.whole else 4.0 * state / 8,
-            bytes=3 * state + 9 * 8 * d * d + eigh_bytes(d) if self.whole else 3 * state,
-            held_bytes=0 if labelled.features is None else labelled.features.nbytes,
-        )

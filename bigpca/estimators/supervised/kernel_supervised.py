@@ -121,7 +121,7 @@ class FeatureLabelFit(LandmarksFit):
 
     @property
     def account(self) -> str:
-        return f"{self.choice.count} landmarks, features of all rows{self.labelled.supervision.note}"
+        return f"{self.choice.count} landmarks, features of all rows"
 
     @cached_property
     def features(self) -> Read[Folded[LabelStatistics]]:
@@ -195,8 +195,7 @@ class DualFit(PairsFit):
 
     @property
     def account(self) -> str:
-        columns, note = self.labelled.columns, self.labelled.supervision.note
-        return f"one sweep over pairs of rows with {columns} label features{note}"
+        return f"one sweep over pairs of rows with {self.labelled.columns} label features"
 
     @cached_property
     def sweep(self) -> Sweep[KernelProduct]:

@@ -27,7 +27,7 @@ from bigpca.estimators.shared.opening import read_mapped, rows_like, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.results import KeptRows
 from bigpca.estimators.shared.transformer import of_all
-from bigpca.estimators.supervised.fits import LabelsFit, SupervisedResult
+from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.problems import Problem, labels_of, read_labels
 from bigpca.estimators.supervised.statistics import KeptLabels, LabelStatistics, Supervision
 from bigpca.passes.accumulators.base import Accumulator
@@ -95,8 +95,6 @@ class SupervisedModel(SumsModel[SupervisedResult], LinearExports, FeatureAxes):
         Where r2 > 0, the estimated relative error of the axes by rounding; above 1e-3 with a warning.
     """
 
-    _plans = LabelsFit
-
     n_components: NComponents
     missing_labels: str = "raise"
 
@@ -122,6 +120,12 @@ class SupervisedModel(SumsModel[SupervisedResult], LinearExports, FeatureAxes):
     def _kept(self, rows: Rows, state: Unchecked) -> KeptLabels:
         known = labels_of(rows).supervision
         return KeptLabels(state=state, n_omitted_=0, roundings=rows.roundings, supervision=known)
+
+    def _problems(self, state: LabelStatistics) -> float:
+        return 2.5 * state.moments.whole  # that of R2, and that of R1 in its axes
+
+    def _held_bytes(self, rows: Rows) -> int:
+        return labels_of(rows).nbytes
 
     def _may_doubt(self, rows: Rows) -> bool:
         return self._problem().divides and labels_of(rows).supervision.after is None

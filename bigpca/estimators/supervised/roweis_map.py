@@ -18,11 +18,12 @@ from bigpca.engine.driver import solving_with
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import check_choice
 from bigpca.estimators.linear.maps import Projection
+from bigpca.estimators.linear.sums import SumsFit
 from bigpca.estimators.shared.fit import called, execute, fit_seed
 from bigpca.estimators.shared.opening import opened, read_mapped, rows_like
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.fits import LabelsFit
+from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.problems import check_classes, labels_of
 from bigpca.estimators.supervised.statistics import KeptLabels
 from bigpca.parameters import FACTOR
@@ -175,7 +176,7 @@ def roweis_map(
     problem, rows = template._problem(), replace(opened(template, X, y), seed=fit_seed(template))
     if rows.covariates is not None:
         raise TypeError(LEFT_OUT)
-    fit = cast("LabelsFit", template._fit(rows, rows.y))
+    fit = cast("SumsFit[SupervisedResult]", template._fit(rows, rows.y))
     values = grid_values(grid)
     # Rejected before the read, as are values outside [0, 1]: a scatter that must be singular.
     if 1.0 in values:

@@ -267,15 +267,6 @@ class Supervision:
         """The missed share under an RBF label kernel, which a fit reports; else None."""
         return self.missed if isinstance(self.features, LandmarkLabels) else None
 
-    @property
-    def note(self) -> str:
-        """The note about it in the reason of a plan."""
-        if not isinstance(self.features, LandmarkLabels) or not self.missed:
-            return ""
-        return (
-            f"; the label kernel by {len(self.features.landmarks)} landmarks, which miss {self.missed:.2g} of its trace"
-        )
-
 
 @dataclass(frozen=True, kw_only=True)
 class KeptLabels(KeptRows):
