@@ -53,7 +53,6 @@ from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
-from bigpca.records import of_part
 from bigpca.solvers.components import NComponents, check_total
 from bigpca.solvers.roweis import Axes
 
@@ -69,33 +68,16 @@ def labelled_spectrum(
     return replace(found, classes_=classes, n_unlabelled_=unlabelled, missed_label_trace_=missed)
 
 
-@dataclass(frozen=True)
-class FeatureRead:
-    """The landmarks and statistics of a supervised fit, before the solve.
-
-    Attributes
-    ----------
-    features : LandmarkFeatures
-    kept : KeptLabels
-    evaluations : int
-        Of the kernel.
-    """
-
-    features: LandmarkFeatures
-    kept: KeptLabels
-    evaluations: int
-
-    statistics = of_part("kept", "state")
-
-    def fit(self, axes: Axes) -> KernelSpectrum:
-        """Return the result of the fit with these axes in the space of the features."""
-        features, statistics = self.features, self.statistics
-        expansion = landmark_expansion(features, axes.components.T, statistics.mean)
-        found = labelled_spectrum(
-            axes, self.kept.supervision, statistics.count, statistics.total_scatter, expansion, self.evaluations
-        )
-        sums, omitted = statistics.weight_sums, self.kept.n_omitted_
-        return with_landmarks(replace(found, n_omitted_=omitted, state=self.kept, weight_sums=sums), features)
+def features_spectrum(
+    features: LandmarkFeatures, kept: KeptLabels, evaluations: int, problem: Problem
+) -> KernelSpectrum:
+    """Return the result of a fit to the features of landmarks, from their statistics."""
+    state, axes = kept.state, problem.solve(kept.state)
+    expansion = landmark_expansion(features, axes.components.T, state.mean)
+    found = labelled_spectrum(axes, kept.supervision, state.count, state.total_scatter, expansion, evaluations)
+    return with_landmarks(
+        replace(found, n_omitted_=kept.n_omitted_, state=kept, weight_sums=state.weight_sums), features
+    )
 
 
 @dataclass(frozen=True)
@@ -117,7 +99,7 @@ class FeatureLabelFit(LandmarksFit):
     @property
     def whole(self) -> bool:
         """Whether the scatter is kept whole, as in the fit to the rows before."""
-        return self.problem.whole if self.like is None else kept_labels(self.like).state.moments.whole
+        return self.problem.whole if self.like is None else self.like.state.state.moments.whole
 
     @property
     def account(self) -> str:
@@ -138,7 +120,7 @@ class FeatureLabelFit(LandmarksFit):
     def solve_cost(self) -> SolveCost:
         return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
 
-    def statistics(self, run: Run) -> FeatureRead:
+    def statistics(self, run: Run) -> tuple[LandmarkFeatures, KeptLabels]:
         """Choose landmarks, if there are none, and read X once more."""
         features, rows = self.features_of_fit(run), self.rows
         inner = self.labelled.template(features.transform.shape[1], whole=self.whole)
@@ -148,32 +130,22 @@ class FeatureLabelFit(LandmarksFit):
         run.add_evaluations(state.count * len(features.landmarks))
         known = self.labelled.supervision.read()
         kept = KeptLabels(state=state, n_omitted_=found.omitted, roundings=rows.roundings, supervision=known)
-        return FeatureRead(features, kept, run.evaluations)
+        return features, kept
 
     def read(self, run: Run) -> KernelSpectrum:
         """Return the statistics of rows that are added."""
-        found = self.statistics(run)
-        like, kept = cast("KernelSpectrum", self.like), found.kept
-        return like.of_rows(kept, kept.n_samples_, kept.n_omitted_, found.evaluations)
+        like, (_, kept) = cast("KernelSpectrum", self.like), self.statistics(run)
+        return like.of_rows(kept, kept.n_samples_, kept.n_omitted_, run.evaluations)
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         """Choose landmarks, read X once more, solve."""
-        read = self.statistics(run)
-        axes, statistics = self.problem.solve(read.statistics), read.statistics
-        trace = statistics.total_scatter
-        rounding = read.features.rounding(
-            trace + statistics.weight * float(statistics.mean @ statistics.mean), statistics.precision
-        )
+        features, kept = self.statistics(run)
+        found, state = features_spectrum(features, kept, run.evaluations, self.problem), kept.state
+        trace = state.total_scatter
+        rounding = features.rounding(trace + state.weight * float(state.mean @ state.mean), state.precision)
         if rounding >= trace:
             warn_alike(np.array([trace]), rounding, "trace")
-        return read.fit(axes)
-
-
-def kept_labels(found: KernelSpectrum) -> KeptLabels:
-    """Return the statistics that a fit kept."""
-    if not isinstance(found.state, KeptLabels):
-        raise TypeError(f"the fit keeps {type(found.state).__name__}, where statistics of labels were expected")
-    return found.state
+        return found
 
 
 @dataclass(frozen=True)
@@ -253,7 +225,7 @@ class LabelledFeatures(KernelModel):
         """Plan a fit on the features of landmarks, or the read of rows to be added."""
         problem, rows = self._problem(), rows_of_fit(self, rows)
         if like is not None:
-            old = kept_labels(like)
+            old: KeptLabels = like.state
             if problem.whole:
                 old.state.check_whole()
             rows = read_labels(self, rows, y, problem, like=old.supervision)
@@ -274,10 +246,10 @@ class LabelledFeatures(KernelModel):
         return FeatureLabelFit(rows, settings, choice, labels_of(rows), problem)
 
     def _solve(self, kept: KernelSpectrum) -> KernelSpectrum:
-        read = FeatureRead(landmark_features(kept), kept_labels(kept), kept.kernel_evaluations_)
-        problem = self._problem()
-        problem.check(read.statistics.moments.n_features)
-        return with_regression(read.fit(problem.solve(read.statistics)), self._settings(self.n_features_in_))
+        problem, state = self._problem(), kept.state
+        problem.check(state.state.moments.n_features)
+        found = features_spectrum(landmark_features(kept), state, kept.kernel_evaluations_, problem)
+        return with_regression(found, self._settings(self.n_features_in_))
 
     def _warn(self, found: KernelSpectrum, n_classes: int = 1) -> None:
         known = found.classes_ is not None and self._problem().needs_classes

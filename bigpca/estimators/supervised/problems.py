@@ -34,6 +34,7 @@ from bigpca.estimators.supervised.label_features import (
 from bigpca.estimators.supervised.statistics import LabelStatistics, Supervision
 from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
+from bigpca.passes.reading.row_maps import Beside
 from bigpca.passes.rows import Rows
 from bigpca.solvers.components import (
     ComponentRule,
@@ -49,36 +50,6 @@ from bigpca.solvers.roweis import PLAIN, Axes, Conditioning, FisherPencil, Rowei
 SHOWN = 5  # classes that a message names
 MAX_MISSED = 1e-3  # share of the label kernel's trace above which a fit warns
 KEPT_SHARE = 0.98  # of the eigenvalues of R2 that robust=True leaves as they are
-
-
-@dataclass(frozen=True)
-class LabelUse:
-    """How labels are used: real ones become linear features, unless a subclass overrides that."""
-
-    @property
-    def needs_classes(self) -> bool:
-        """Whether the within-class scatter is used, so that whole numbers are classes whatever their dtype."""
-        return False
-
-    @property
-    def spread(self) -> bool:
-        """Whether the features of real labels depend on the spread of all labels."""
-        return False
-
-    def features(self, known: Matrix, weights: Vector | None) -> LabelFeatures:
-        """Return the features of real labels (n, t), of rows with these weights.
-
-        Raises
-        ------
-        ValueError
-            If all labels are equal, or classes are required.
-        """
-        label_width(known)  # raises if all labels are equal
-        return LinearLabels.of(known)
-
-    def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
-        """Return features of real labels that come with the rows; None if they depend on all labels."""
-        return ColumnLabels(column, columns)
 
 
 def cut_axes(found: Axes, n_components: NComponents, what: str) -> Axes:
@@ -144,6 +115,12 @@ def supervision_after(column: LabelColumn, added: bool, paired: bool, before: Su
     return replace(before, features=features, unlabelled=int(gaps.sum()), after=None)
 
 
+def one_hot(codes: NDArray[np.int32], n_classes: int) -> Matrix:
+    """Return one-hot classes (n, c); zeros for rows of code -1."""
+    hot: Matrix = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
+    return hot
+
+
 @dataclass(frozen=True)
 class Labelled:
     """Labels in the form that a pass reads.
@@ -201,14 +178,16 @@ class Labelled:
         """Bytes of the labels in memory."""
         return int(self.codes.nbytes) + (0 if self.features is None else self.features.nbytes)
 
-    def delta(self) -> Matrix:
-        """Return Delta (n, m); one-hot for classes, zeros for rows without a label."""
+    @property
+    def beside(self) -> Beside:
+        """The map that appends Delta (n, m) to rows; one-hot for classes, zeros for rows without a label."""
         if self.features is not None:
-            return self.features.whole()
-        delta = np.zeros((len(self.codes), self.n_classes))
-        used = np.flatnonzero(self.known_codes >= 0)
-        delta[used, self.known_codes[used]] = 1.0
-        return delta
+            return Beside(self.features.whole(), np.asarray)
+        return Beside(self.known_codes, partial(one_hot, n_classes=self.n_classes))
+
+    def delta(self) -> Matrix:
+        """Return Delta."""
+        return self.beside.columns(self.beside.values)
 
 
 def labels_of(rows: Rows) -> Labelled:
@@ -217,7 +196,7 @@ def labels_of(rows: Rows) -> Labelled:
 
 
 def read_labels(
-    model: BaseEstimator, rows: Rows, y: Unchecked, use: LabelUse, *, like: Supervision | None = None
+    model: BaseEstimator, rows: Rows, y: Unchecked, problem: Problem, *, like: Supervision | None = None
 ) -> Rows:
     """Return rows with their labels (:class:`Labelled`); those without one do not count. Rows of weight 0 have none.
 
@@ -226,7 +205,7 @@ def read_labels(
     Parameters
     ----------
     model : estimator with ``missing_labels``
-    use : LabelUse
+    problem : Problem
 
     Raises
     ------
@@ -236,15 +215,15 @@ def read_labels(
     """
     missing, counting = model.missing_labels, rows.counted
     if isinstance(y, BatchLabels):
-        return labels_beside(y, rows, use, missing, like)
+        return labels_beside(y, rows, problem, missing, like)
     if y is None:
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None. Give one label for each row."
         )
-    labels = _opened(y, rows, use, missing, like)
+    labels = _opened(y, rows, problem, missing, like)
     own = None if counting.weights is None else counting.weights[labels.used]
     if isinstance(labels, ClassLabels):
-        if like is None and use.needs_classes:
+        if like is None and problem.needs_classes:
             reject_singletons(labels)
             if own is not None:  # known before the read
                 degrees_of_freedom(len(own), (float(own.sum()), float(own @ own)), labels.n_classes)
@@ -252,13 +231,13 @@ def read_labels(
         labelled = Labelled(labels.codes, labels.n_classes, None, found)
         return replace(rows, counted=counting.among(labels.codes) if labels.missing else counting, y=labelled)
     known = labels.values[labels.used]
-    if like is None and use.spread and rows.nan_policy == "omit" and rows.dtype.kind == "f":
+    if like is None and problem.spread and rows.nan_policy == "omit" and rows.dtype.kind == "f":
         raise ValueError(
             "label_gamma = None is 1 over the variance of the labels that are used, but which rows nan_policy="
             '"omit" leaves out is known only after the read. Give it: that of all labels is label_gamma='
             f"{label_width(known, None, own):.4g}."
         )
-    maker = use.features(known, own) if like is None or like.features is None else like.features
+    maker = problem.features(known, own) if like is None or like.features is None else like.features
     if labels.values.shape[1] != maker.columns:
         raise ValueError(
             f"labels have {labels.values.shape[1]} columns, but {maker.columns} in the first fit; the same number was "
@@ -270,34 +249,35 @@ def read_labels(
     return replace(rows, counted=counting.among(codes) if labels.missing else counting, y=labelled)
 
 
-def labels_beside(y: BatchLabels, rows: Rows, use: LabelUse, missing: str, like: Supervision | None) -> Rows:
+def labels_beside(y: BatchLabels, rows: Rows, problem: Problem, missing: str, like: Supervision | None) -> Rows:
     """Return rows with the labels of batches as they are known before the read; reject those that must be."""
     classes, features, width, added = y.stream.classes, None if like is None else like.features, 0, like is not None
     # Added rows have labels of the kind of the first fit: its classes, or as many columns.
     if like is not None and like.classes is None:
         classes, width = None, 0 if features is None else features.columns
     elif classes is None:
-        width = 0 if added or use.needs_classes else y.width
+        width = 0 if added or problem.needs_classes else y.width
     if classes is None and not width:  # labels are, or may be, classes, all of which must be known
         y.reject()
     values = y.beside(rows.n_rows, classes, width, missing, rows.counted.weights)
     codes = values if classes is not None else replace(values, coded=True)
     if classes is None:
-        features = features or use.features_before(values.column, width)
+        features = features or problem.features_before(values.column, width)
         if features is None:
             y.reject()  # they depend on all labels, such as on the width of an RBF label kernel
-    found = Supervision(classes, features, 0, after=partial(supervision_after, values.column, added, use.needs_classes))
+    after = partial(supervision_after, values.column, added, problem.needs_classes)
+    found = Supervision(classes, features, 0, after=after)
     delta = None if features is None else DeltaRows(features, values)
     labelled = Labelled(codes, 1 if classes is None else len(classes), delta, found)
     return replace(rows, counted=rows.counted.among(codes) if missing == "drop" else rows.counted, y=labelled)
 
 
-def _opened(y: Unchecked, rows: Rows, use: LabelUse, missing: str, like: Supervision | None) -> Labels:
+def _opened(y: Unchecked, rows: Rows, problem: Problem, missing: str, like: Supervision | None) -> Labels:
     opened = partial(open_labels, y, rows.n_rows, missing=missing, present=rows.counted.present)
     if like is not None:
         return opened(kind="targets" if like.classes is None else "classes", min_classes=1)
     labels = opened()
-    if use.needs_classes and isinstance(labels, TargetLabels):
+    if problem.needs_classes and isinstance(labels, TargetLabels):
         known = labels.values[labels.used]
         if np.array_equal(known, np.round(known)):
             return opened(kind="classes")
@@ -335,7 +315,7 @@ def missed_trace(features: LabelFeatures, values: Matrix, weights: Vector | None
 
 
 @dataclass(frozen=True)
-class Problem(LabelUse):
+class Problem:
     """The axes at one point (r1, r2) of the Roweis family, of labelled rows or of their features under a kernel.
 
     Attributes
@@ -365,7 +345,13 @@ class Problem(LabelUse):
 
     @property
     def needs_classes(self) -> bool:
+        """Whether the within-class scatter is used, so that whole numbers are classes whatever their dtype."""
         return self.r2 > 0
+
+    @property
+    def spread(self) -> bool:
+        """Whether the features of real labels depend on the spread of all labels."""
+        return False
 
     @property
     def whole(self) -> bool:
@@ -420,12 +406,24 @@ class Problem(LabelUse):
         return replace(self, r1=float(r1), r2=float(r2))
 
     def features(self, known: Matrix, weights: Vector | None) -> LabelFeatures:
+        """Return the features of real labels (n, t), of rows with these weights: linear, unless a subclass has others.
+
+        Raises
+        ------
+        ValueError
+            If all labels are equal, or classes are required.
+        """
         if self.r2 > 0:
             raise ValueError(
                 f"labels are continuous numbers, and r2 = {self.r2:g} > 0 needs the within-class scatter; classes "
                 f"were expected. Give classes (strings or integers), or use r2 = 0."
             )
-        return super().features(known, weights)
+        label_width(known)  # raises if all labels are equal
+        return LinearLabels.of(known)
+
+    def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
+        """Return features of real labels that come with the rows; None if they depend on all labels."""
+        return ColumnLabels(column, columns)
 
     @property
     def divides(self) -> bool:

@@ -7,7 +7,6 @@ the selected columns, and row maps between these and all features.
 from __future__ import annotations
 
 from dataclasses import KW_ONLY, dataclass, replace
-from functools import partial
 from numbers import Integral
 from typing import TYPE_CHECKING, ClassVar, Self, cast
 
@@ -34,7 +33,7 @@ from bigpca.estimators.shared.outputs import whole_map
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.tables import components_index
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, finish, with_parameters
-from bigpca.estimators.supervised.problems import Labelled, LabelUse, labels_of, read_labels
+from bigpca.estimators.supervised.problems import Labelled, Problem, labels_of, read_labels
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.passes.accumulators.folds import FoldStates, left_out
@@ -42,7 +41,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.fold import Declared, Folded, Read, costs
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.reading.row_maps import Beside, MapStep, RowMap, chained
+from bigpca.passes.reading.row_maps import MapStep, RowMap, chained
 from bigpca.passes.rows import Rows
 from bigpca.records import Coding, of_part, stored
 from bigpca.seeds import draw_seed, integers
@@ -137,12 +136,6 @@ class Placed(RowMap):
         return 2 * rows * len(self.mean) * itemsize, 0
 
 
-def one_hot(codes: NDArray[np.int32], n_classes: int) -> Matrix:
-    """Return one-hot classes (n, c); zeros for rows of code -1."""
-    hot: Matrix = (codes[:, None] == np.arange(n_classes)).astype(np.float64)
-    return hot
-
-
 def scores_of_classes(statistics: LabelStatistics) -> Vector:
     """Return F of every feature (d,); 0 for constant features.
 
@@ -170,6 +163,11 @@ def scores_of_numbers(statistics: LabelStatistics, mean: Vector, scatter: Matrix
     explained = np.einsum("md,md->d", cross, np.linalg.pinv(scatter, hermitian=True) @ cross)
     constant = within <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
     return np.where(constant, 0.0, np.minimum(explained / np.where(constant, 1.0, within), 1.0))
+
+
+def _with_labels(rows: Rows, labelled: Labelled) -> Rows:
+    """Return rows with their labels as columns behind the others."""
+    return rows.mapped(MapStep(labelled.beside, rows.n_columns + labelled.columns))
 
 
 def explained_share(train: Moments, test: Moments, columns: Integers, q: int, n_components: NComponents) -> float:
@@ -264,7 +262,7 @@ class ScoredFit(Fit[ScoredResult]):
     """
 
     reads: ClassVar[tuple[str, ...]] = ("scores", "folds")
-    depends_on: ClassVar[tuple[str, ...]] = ("scores.states", "cv", "fit")
+    depends_on: ClassVar[tuple[str, ...]] = ("scores.states", "owner.cv", "rows.seed", "fit")
 
     owner: ScoredPCA
     y: Unchecked
@@ -288,11 +286,6 @@ class ScoredFit(Fit[ScoredResult]):
     def labelled(self) -> Labelled:
         """The labels."""
         return labels_of(self.scores.rows)
-
-    @property
-    def cv(self) -> tuple[int, int] | None:
-        """Number and seed of the folds."""
-        return None if self.folds is None else (self.owner.cv, self.rows.seed)
 
     def passes(self) -> tuple[Declared, ...]:
         """Declare the own reads, and those of the fit."""
@@ -463,7 +456,7 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         d = rows.viewed_columns
         q, rows = self._count(d), rows_of_fit(self, rows, weighted=False)
         # The estimator reads all rows. Unknown row chunks are counted once for all reads.
-        counted = read_labels(self, rows, y, LabelUse())
+        counted = read_labels(self, rows, y, Problem(None, None))
         labelled = labels_of(counted)
         used = int(np.count_nonzero(labelled.known_codes >= 0))
         if labelled.features is None and used <= labelled.n_classes:
@@ -475,8 +468,7 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         # Of a preprocessed graph, the rows that the other parts read, whose digests are kept.
         scored = Rows.opened(X).begun(**policies(self)) if rows.steps and rows.source is None else rows
         if features is not None and rows.nan_policy == "omit":
-            beside = Beside(features.whole(), np.asarray)
-            scored = scored.mapped(MapStep(beside, scored.n_columns + features.shape[1]))
+            scored = _with_labels(scored, labelled)
         scored = replace(scored, counted=counted.counted, y=labelled)
         # To plan with: q columns of X, or as many as cross-validation chooses among.
         some = np.arange(q or min(X.shape[1], MAX_CANDIDATES))
@@ -504,11 +496,7 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         """Return the read of the candidate columns, with the labels beside them, for the moments of each fold."""
         labelled = labels_of(scored)
         rows, codes = Rows.opened(self._columns(X, np.sort(candidates))).begun(**policies(self)), labelled.known_codes
-        if labelled.features is None:
-            beside = Beside(codes, partial(one_hot, n_classes=labelled.n_classes))
-        else:
-            beside = Beside(labelled.features.whole(), np.asarray)
-        rows = replace(rows.mapped(MapStep(beside, rows.n_columns + labelled.columns)), counted=scored.counted)
+        rows = replace(_with_labels(rows, labelled), counted=scored.counted)
         # A row's fold depends on the seed and its number alone. Rows without a label have none, -1.
         drawn = np.where(codes >= 0, integers(seed, "folds", 0, len(codes), 1, self.cv)[:, 0], -1).astype(np.int32)
         return Read.into(rows, "folds", FoldStates(Moments(rows.n_columns), self.cv, drawn), dtype=PRECISE)
