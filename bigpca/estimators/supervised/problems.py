@@ -169,11 +169,6 @@ class Labelled:
         return self.n_classes if self.features is None else self.features.shape[1]
 
     @property
-    def rank(self) -> int:
-        """Axes that the labels can determine: one fewer than there are classes."""
-        return self.columns - (self.features is None)
-
-    @property
     def nbytes(self) -> int:
         """Bytes of the labels in memory."""
         return int(self.codes.nbytes) + (0 if self.features is None else self.features.nbytes)
