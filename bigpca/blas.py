@@ -50,15 +50,12 @@ ARGUMENTS = {"syrk": 10, "gemm": 13}  # of BLAS routines
 
 @dataclass(eq=False)
 class _Work:
-    """A fold or a solve: the number of threads that it was given, and the number that BLAS uses of them."""
+    """A fold, which has one thread, or a solve."""
 
-    count: int
+    threads: int = 1
     solves: bool = False
-    of_blas: int = 0
+    shares: bool = False  # whether it uses its threads itself, each with one of BLAS
     thread: int = field(default_factory=threading.get_ident)
-
-    def __post_init__(self) -> None:
-        self.of_blas = self.count
 
 
 # In C, whose ``with`` no interrupt divides; a finalizer that ends a fold may run in a thread that has the lock.
@@ -67,8 +64,7 @@ _changed = threading.Condition(_mutex)  # a fold or solve has ended, or waits no
 _running: list[_Work] = []
 _waiting: list[_Work] = []  # solves
 _idle: list[int] = []  # the numbers of threads to restore when all have ended; empty when they are restored
-_inside_fold: ContextVar[_Work | None] = ContextVar("bigpca_inside_fold", default=None)
-_inside_solve: ContextVar[_Work | None] = ContextVar("bigpca_inside_solve", default=None)
+_inside: ContextVar[_Work | None] = ContextVar("bigpca_inside", default=None)
 _crew: ContextVar[Crew | None] = ContextVar("bigpca_crew", default=None)
 _strips: ContextVar[int] = ContextVar("bigpca_strips", default=1)
 
@@ -101,9 +97,9 @@ def _libraries() -> list[Any]:
     return [lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas"]
 
 
-def _current(inside: ContextVar[_Work | None]) -> _Work | None:
+def _current() -> _Work | None:
     """Return the fold or solve of this context, if it runs: threads of a context may outlive it."""
-    work = inside.get()
+    work = _inside.get()
     return work if work in _running else None
 
 
@@ -112,18 +108,29 @@ def _adjust() -> None:
     now = current_threads()
     if _running or _idle:
         _idle[:] = _idle or now
-        wanted = [min(work.of_blas for work in _running)] * len(now) if _running else _idle
-        for lib, before, count in zip(_libraries(), now, wanted, strict=True):
+        least = min((1 if work.shares else work.threads for work in _running), default=0)
+        for lib, before, count in zip(_libraries(), now, [least] * len(now) if least else _idle, strict=True):
             if before != count:  # from any thread; threadpoolctl honours only the first that called it
                 getattr(lib, "_real_set_num_threads", lib.set_num_threads)(count)
     if not _running:
         _idle.clear()
 
 
-def _begin(work: _Work, may_begin: Callable[[], bool]) -> None:
-    """Count a fold or solve among those that run as soon as it may."""
+def _begin(work: _Work, *, waits: bool = True) -> None:
+    """Count a fold or solve among those that run: a solve when nothing runs, a fold when nothing is solved.
+
+    Those that wait to be solved hold a fold back for ``HOLD_BACK_SECONDS``. No longer does any solve hold back a worker
+    of this process: it may wait for what a callback has Dask compute.
+    """
+    end = time.monotonic() + HOLD_BACK_SECONDS
     with _mutex:
-        while not may_begin():
+        if work.solves:
+            _waiting.append(work)
+        while waits:
+            solving = _waiting or any(one.solves for one in _running)
+            late = time.monotonic() >= end and (not _running or on_worker())
+            if not _running if work.solves else late or not solving:
+                break
             _changed.wait(LOOK_SECONDS)
         _waiting[:] = [one for one in _waiting if one is not work]
         _running.append(work)
@@ -140,9 +147,9 @@ def _end(work: _Work) -> None:
 
 
 @contextmanager
-def _counted(work: _Work, inside: ContextVar[_Work | None], begin: Callable[[_Work], object]) -> Iterator[None]:
-    with undone(partial(_end, work)), during(inside, work):
-        begin(work)
+def _counted(work: _Work, *, waits: bool = True) -> Iterator[None]:
+    with undone(partial(_end, work)), during(_inside, work):
+        _begin(work, waits=waits)
         yield
 
 
@@ -157,30 +164,14 @@ def one_blas_thread() -> Iterator[None]:
 
     A surrounding solve pauses. One of another thread does not: it computes this fold by Dask, and waits for it.
     """
-    with solve_paused():
-        at_once = inside_fold() or _current(_inside_solve) is not None
-        with _counted(_Work(1), _inside_fold, partial(_begin, may_begin=lambda: True) if at_once else _begin_fold):
-            yield
-
-
-def _begin_fold(fold: _Work) -> None:
-    """Begin a fold when nothing is solved; those that wait to be solved hold it back for ``HOLD_BACK_SECONDS``.
-
-    No longer does any solve hold back a worker of this process: it may wait for what a callback has Dask compute.
-    """
-    end, computes = time.monotonic() + HOLD_BACK_SECONDS, on_worker()
-
-    def may_begin() -> bool:
-        if time.monotonic() >= end and (computes or not _running):
-            return True
-        return not _waiting and not any(work.solves for work in _running)
-
-    _begin(fold, may_begin)
+    with solve_paused(), _counted(_Work(), waits=_current() is None):
+        yield
 
 
 def inside_fold() -> bool:
     """Whether the caller runs inside a fold, or reads for one."""
-    return _current(_inside_fold) is not None
+    work = _current()
+    return work is not None and not work.solves
 
 
 def on_worker() -> bool:
@@ -199,19 +190,12 @@ def blas_threads(count: int | None, flops: float = math.inf) -> Iterator[None]:
     A nested solve keeps the number of the outer one. A body of fewer than ``ALONE`` operations uses one thread: where
     the cores have other work too, threads that wait busily for each other take up to forty times as long.
     """
-    if count is None or inside_fold() or _current(_inside_solve) is not None:
+    if count is not None and _current() is None:
+        with _counted(_Work(1 if flops < ALONE else count, solves=True)):
+            yield
+    else:
         with threads_of_solve() if flops < ALONE else nullcontext():
             yield
-        return
-    with _counted(_Work(1 if flops < ALONE else count, solves=True), _inside_solve, _begin_solve):
-        yield
-
-
-def _begin_solve(solve: _Work) -> None:
-    """Begin a solve, or go on with it, once no other one and no fold runs."""
-    with _mutex:
-        _waiting.append(solve)
-    _begin(solve, lambda: not _running)
 
 
 @contextmanager
@@ -221,14 +205,14 @@ def solve_paused() -> Iterator[None]:
     Only the thread that solves suspends it. If the body raises, the solve is not resumed: that would mean waiting for
     folds that still run.
     """
-    solve = _current(_inside_solve)
-    if solve is None or solve.thread != threading.get_ident():
+    solve = _current()
+    if solve is None or not solve.solves or solve.thread != threading.get_ident():
         yield
         return
-    with during(_inside_solve, None):
+    with during(_inside, None):
         _end(solve)
         yield
-    _begin_solve(solve)
+    _begin(solve)
 
 
 @contextmanager
@@ -247,18 +231,18 @@ def threads_of_solve() -> Iterator[int]:
 
     1 without a solve, inside a fold, and for a solve of one thread; BLAS then keeps its number.
     """
-    solve = _current(_inside_solve)
-    if solve is None or solve.count == 1 or inside_fold():
+    solve = _current()
+    if solve is None or solve.threads == 1:
         yield 1
         return
-    with undone(partial(_use, solve, solve.of_blas)):
-        _use(solve, 1)
-        yield solve.count
+    with undone(partial(_share, solve, solve.shares)):
+        _share(solve, True)
+        yield solve.threads
 
 
-def _use(solve: _Work, of_blas: int) -> None:
+def _share(solve: _Work, shares: bool) -> None:
     with _mutex:
-        solve.of_blas = of_blas
+        solve.shares = shares
         _adjust()
 
 
@@ -297,26 +281,21 @@ class Crew:
     @contextmanager
     def task(self) -> Iterator[None]:
         """Run the body, one task, on this thread; those that are idle help it."""
-        self._count(1)
+        with self._lock:
+            self._busy += 1
         try:
             with during(_crew, self):
                 yield
         finally:
-            self._count(-1)
+            self._leave()
 
     def close(self) -> None:
         """End the threads that help."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
-    def _count(self, more: int) -> None:
+    def _leave(self) -> None:
         with self._lock:
-            self._busy += more
-
-    def _claim(self) -> bool:
-        with self._lock:
-            free = self._busy < self.threads
-            self._busy += free
-        return free
+            self._busy -= 1
 
     def each(self, work: Callable[[T], object], pieces: Iterable[T]) -> None:
         """Call ``work`` for every piece, on this thread and on idle ones."""
@@ -355,10 +334,23 @@ class Crew:
         """Yield what has up to so many idle threads take pieces that are left, until the body ends, and counts them."""
         helping = list[Future[None]]()
 
+        def help_out() -> None:
+            try:
+                for piece in _taken(left):
+                    work(piece)
+                    if self._busy > self.threads:
+                        break
+            finally:
+                self._leave()
+
         def ask(count: int) -> int:
             helping[:] = [one for one in helping if not one.done() or one.result()]
-            while len(helping) < min(count, self.threads) and self._claim():
-                helping.append(self._pool.submit(copy_context().run, self._help, work, left))
+            while len(helping) < min(count, self.threads):
+                with self._lock:
+                    if self._busy >= self.threads:
+                        break
+                    self._busy += 1
+                helping.append(self._pool.submit(copy_context().run, help_out))
             return len(helping)
 
         try:
@@ -367,18 +359,9 @@ class Crew:
             left.clear()
             for one in helping:
                 if one.cancel():
-                    self._count(-1)
+                    self._leave()
                 else:
                     one.result()
-
-    def _help(self, work: Callable[[T], object], left: deque[T]) -> None:
-        try:
-            for piece in _taken(left):
-                work(piece)
-                if self._busy > self.threads:
-                    break
-        finally:
-            self._count(-1)
 
 
 def each_piece(work: Callable[[T], object], pieces: Iterable[T]) -> None:
@@ -429,19 +412,14 @@ def blas_description() -> str:
 
 def numerical_environment() -> dict[str, str]:
     """Return what the last bits of a result depend on besides its input; recorded with checkpoints and models."""
+    simd = np.show_config(mode="dicts").get("SIMD Extensions", {}).get("found", ())  # of sums and elementary functions
     return {
         "python": platform.python_version(),
         "numpy": np.__version__,
         "scipy": scipy.__version__,
         "blas": blas_description(),
-        "simd": _vector_instructions(),
+        "simd": " ".join(simd) or "unknown",
     }
-
-
-def _vector_instructions() -> str:
-    """Return the vector instructions with which NumPy sums and computes elementary functions here."""
-    known = np.show_config(mode="dicts")
-    return " ".join(known.get("SIMD Extensions", {}).get("found", ())) or "unknown"
 
 
 @cache

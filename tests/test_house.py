@@ -31,7 +31,7 @@ PROTOCOLS = {
     "passes/accumulators/thin_products.py:Factor": "DenseFactor, SketchFactor",
     "passes/accumulators/thin_products.py:LeftRows": "arrays, DeltaRows",
     "engine/jobs.py:GroupTask": "FoldGroup, PanelGroup",
-    "engine/checkpoint.py:StateStore": "StateWriter, SegmentStates",
+    "engine/checkpoint.py:StateStore": "Merging, SegmentStates",
     "engine/interfaces.py:RowSource": "DirectReader, GraphReader, HandedRows",
     "engine/interfaces.py:State": "Moments, DotPanels",
     "solvers/krylov.py:Multiplied": "KernelOperator, CovarianceOperator",

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import FIRST_EXCEPTION, CancelledError, Executor, Future, ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
@@ -81,7 +80,7 @@ def current_client() -> Any:
     RuntimeError
         In a forked child, for a client of its parent.
     """
-    if _in_task():
+    if inside_fold() or on_worker():
         return None
     owner = getattr(chosen_scheduler(), "__self__", None)
     if not hasattr(owner, "scheduler_info"):
@@ -205,10 +204,6 @@ def chosen_scheduler() -> Get | None:
     return chosen
 
 
-def _in_task() -> bool:
-    return inside_fold() or on_worker()
-
-
 def threads_here(solve_threads: int | None) -> int:
     """Return the BLAS threads of a solve: as given, or one per available core. Call it in the process that solves."""
     return solve_threads or int(CPU_COUNT)
@@ -222,9 +217,10 @@ def local_threads() -> int:
     ValueError
         If Dask's ``num_workers``, or DASK_NUM_WORKERS, is no whole number of at least 1.
     """
-    if _in_task() or dask.config.get("scheduler", None) in ("sync", "synchronous", "single-threaded"):
+    chosen = dask.config.get("scheduler", None)
+    if inside_fold() or on_worker() or chosen in ("sync", "synchronous", "single-threaded"):
         return 1
-    pool = _given_pool()
+    pool = dask.config.get("pool", None) or chosen  # which may be an executor
     size = getattr(pool, "_max_workers", None) or getattr(pool, "_processes", None)
     asked = dask.config.get("num_workers", None)
     if asked is not None and (not isinstance(asked, Integral) or int(asked) < 1):
@@ -235,29 +231,32 @@ def local_threads() -> int:
     return int(size or asked or CPU_COUNT)
 
 
-def _given_pool() -> object:
-    """Return the pool of threads, or of processes, with which Dask is configured, or None."""
-    chosen = dask.config.get("scheduler", None)
-    return dask.config.get("pool", None) or (chosen if isinstance(chosen, Executor) else None)
+class Merging:
+    """The states of groups, merged as they come: the tree of each segment, then the left fold of the segments.
 
+    Whoever brings the second of two neighbours merges them, and whoever brings the next segment folds it, and those
+    that waited for it in the checkpoint. That is written until writing fails once; the run then continues without it.
+    """
 
-class StateWriter:
-    """Writes states to the checkpoint until that fails once; the run then continues without it."""
-
-    def __init__(self, files: SegmentStates | None, options: Run) -> None:
-        self.files, self.options = files, options
-        self._lock = threading.Lock()
+    def __init__(self, job: AnyPass, options: Run, resumed: Resumed) -> None:
+        self.job, self.options, self.files, self._writes = job, options, resumed.files, resumed.files is not None
+        self.prefix = Prefix(self, resumed.prefix, resumed.covered)
+        self.changed = threading.Condition()  # the prefix has grown, or the run is cancelled
+        self.segment_of = [i for i, groups in enumerate(job.layout.segments) for _ in groups]
+        self._halves = dict[tuple[int, int, int], PassState]()  # (segment, level, place) -> a state without neighbour
+        self._ready: dict[int, PassState | None] = dict.fromkeys(resumed.segments)  # None: only in the checkpoint
+        self._folds = False  # whether a thread folds segments
+        self._fold_ready()
 
     def write(self, kind: str, index: int, state: PassState) -> bool:
         """Write a state if there is a checkpoint; return whether it was written."""
-        files = self.files
-        if files is None:
+        if self.files is None or not self._writes:
             return False
         try:
-            files.write(kind, index, state)
+            self.files.write(kind, index, state)
         except WriteFailed as error:
-            with self._lock:
-                first, self.files = self.files is not None, None
+            with self.changed:
+                first, self._writes = self._writes, False
             if first and self.options.checkpoint is not None:
                 warn_unwritten(error, self.options.checkpoint.path)
             return False
@@ -265,38 +264,16 @@ class StateWriter:
 
     def forget(self, segments: range) -> None:
         """Delete what a prefix supersedes."""
-        if self.files is not None:
+        if self.files is not None and self._writes:
             self.files.forget(segments)
-
-
-class Merging:
-    """The states of groups, merged as they come: the tree of each segment, then the left fold of the segments.
-
-    Whoever brings the second of two neighbours merges them, and whoever brings the next segment folds it, and those
-    that waited for it in the checkpoint.
-    """
-
-    def __init__(self, job: AnyPass, options: Run, resumed: Resumed, crew: Crew) -> None:
-        self.job, self.options, self.files, self.crew = job, options, resumed.files, crew
-        self.writer = StateWriter(resumed.files, options)
-        self.prefix = Prefix(self.writer, resumed.prefix, resumed.covered)
-        self.changed = threading.Condition()  # the prefix has grown, or the run is cancelled
-        self._starts = [segment.start for segment in job.layout.segments]
-        self._halves = dict[tuple[int, int, int], PassState]()  # (segment, level, place) -> a state without neighbour
-        self._ready: dict[int, PassState | None] = dict.fromkeys(resumed.segments)  # None: only in the checkpoint
-        self._folds = False  # whether a thread folds segments
-        self._fold_ready()
-
-    def segment_of(self, group: int) -> int:
-        """Return the segment of a group."""
-        return bisect_right(self._starts, group) - 1
 
     def add(self, group: int, state: PassState) -> None:
         """Report a group as done, and merge what its state completes."""
         done = self.job.done_event(range(group, group + 1))
         self.options.progress(replace(done, rows=state.rows) if self.job.open_ended else done)
-        segment, level = self.segment_of(group), 0
-        place, count = group - self._starts[segment], len(self.job.layout.segments[segment])
+        segment, level = self.segment_of[group], 0
+        groups = self.job.layout.segments[segment]
+        place, count = group - groups.start, len(groups)
         while count > 1:
             if place ^ 1 < count:  # else it has no neighbour, and moves up
                 with self.changed:
@@ -305,15 +282,14 @@ class Merging:
                         self._halves[segment, level, place] = state
                         return
                 check_cancelled(self.job.run_id)
-                with self.crew.task():
-                    state = merge_states(other, state) if place & 1 else merge_states(state, other)
+                state = merge_states(other, state) if place & 1 else merge_states(state, other)
                 del other
             place, count, level = place >> 1, (count + 1) >> 1, level + 1
         if self.files is not None:
             check_cancelled(self.job.run_id)
             state = state.here()  # once, to be stored and merged with others that are
             if segment > self.prefix.covered:
-                self.writer.write("segment", segment, state)
+                self.write("segment", segment, state)
         with self.changed:
             self._ready[segment] = state
         del state
@@ -329,8 +305,7 @@ class Merging:
                 self._folds, state = True, self._ready.pop(segment)
             try:
                 check_cancelled(self.job.run_id)
-                with self.crew.task():
-                    stored = self.prefix.extend(state or cast("SegmentStates", self.files).read("segment", segment))
+                stored = self.prefix.extend(state or cast("SegmentStates", self.files).read("segment", segment))
                 del state
                 if stored and self.files is not None:
                     self.options.progress(CheckpointEvent(self.files.directory, segment))
@@ -359,82 +334,55 @@ class Merging:
 class LocalPass:
     """One pass in this process: its groups, in order, which each thread takes until none is left."""
 
-    def __init__(self, job: AnyPass, options: Run, resumed: Resumed, threads: int, reads: ThreadPoolExecutor) -> None:
-        self.job, self.options, self.reads, self.threads = job, options, reads, threads
-        self.crew = Crew(threads if job.cost.by_cores else 1)
-        self.merging = Merging(job, options, resumed, self.crew)
+    def __init__(self, job: AnyPass, options: Run, resumed: Resumed, threads: int) -> None:
+        self.job, self.threads, self.crew = job, threads, Crew(threads if job.cost.by_cores else 1)
+        self.merging = Merging(job, options, resumed)
         self.error: BaseException | None = None  # the first
-        self._begun = dict[int, tuple[GroupTask, dict[Key, Any], Future[Any] | None]]()
         left = [*enumerate(job.layout.segments)][resumed.covered :]
-        self._left = deque(chain.from_iterable(groups for i, groups in left if i not in resumed.segments))
+        self.left = deque(chain.from_iterable(groups for i, groups in left if i not in resumed.segments))
         # How many segments may run ahead of a slow one: those of two groups a thread, as Layout.held_states counts.
         self._ahead = max(2, -(-2 * threads // max(map(len, job.layout.segments), default=1)))
-
-    def run(self) -> None:
-        """Fold all groups, on this thread if one is enough, until the first error."""
-        threads, given = min(self.crew.threads, len(self._left)), _given_pool()
-        if threads <= 1:
-            return self.work()
-        own = ThreadPoolExecutor(threads, thread_name_prefix="bigpca-fold")  # which has no thread before it works
-        pool = given if isinstance(given, ThreadPoolExecutor) else own
-        working = [pool.submit(copy_context().run, self.work) for _ in range(threads)]
-        try:
-            wait(working, return_when=FIRST_EXCEPTION)
-            if self.error is not None:
-                raise self.error
-        finally:
-            self._stop()
-            for one in working:
-                one.cancel()
-            own.shutdown(wait=False)  # after an error, a store may not answer for minutes
-        return None
+        # For threads that fold groups, and as many first reads of the next ones; it has no thread before it works.
+        self.pool = ThreadPoolExecutor(2 * threads, thread_name_prefix="bigpca-fold")
 
     def work(self) -> None:
         """Fold groups until none is left, or a thread fails."""
-        following = list[int]()  # the next group, if its first read has begun
+        coming = dict[int, tuple[GroupTask, str, dict[Key, Any]]]()  # the next group
 
-        def follow() -> None:
-            if (group := self.claim(waits=False)) is not None:
-                self._begun[group] = self._begin(group)
-                following.append(group)
+        def begin(*, waits: bool = False) -> bool:
+            if (group := self.claim(waits=waits)) is None:
+                return False
+            task, futures = self.job.cut(group)
+            inputs = {SHARED: self.job.shared, AHEAD: self.threads}
+            inputs |= {key: future.result() for key, future in futures.items()}
+            if self.job.follows:  # a thread holds two reads at most: the next group begins as this one ends
+                start, stop = self.job.layout.reads[self.job.layout.groups[group][0]]
+                inputs[BEGUN] = Begun(begin_read(self.pool, task.reader.with_inputs(inputs), start, stop), begin)
+            coming[group] = task, self.job.run_id, inputs
+            return True
 
         try:
-            while (group := following.pop() if following else self.claim()) is not None:
-                self.merging.add(group, self._fold(group, follow))
+            while coming or begin(waits=True):
+                group = next(iter(coming))
+                with self.crew.task():
+                    self.merging.add(group, run_group(*coming.pop(group)))
         except BaseException as error:
-            self._stop(error)
+            self.stop(error)
             raise
 
     def claim(self, *, waits: bool = True) -> int | None:
         """Return the next group, as soon as it may begin; None if there is none."""
         with self.merging.changed:
-            while self._left:
+            while self.left:
                 check_cancelled(self.job.run_id)
-                if self.merging.segment_of(self._left[0]) < self.merging.prefix.covered + self._ahead:
-                    return self._left.popleft()
+                if self.merging.segment_of[self.left[0]] < self.merging.prefix.covered + self._ahead:
+                    return self.left.popleft()
                 if not waits:
                     break
                 self.merging.changed.wait()
         return None
 
-    def _begin(self, group: int) -> tuple[GroupTask, dict[Key, Any], Future[Any] | None]:
-        task, futures = self.job.cut(group)
-        inputs = {SHARED: self.job.shared, AHEAD: self.threads}
-        inputs |= {key: future.result() for key, future in futures.items()}
-        if not self.job.follows:
-            return task, inputs, None
-        start, stop = self.job.layout.reads[self.job.layout.groups[group][0]]
-        return task, inputs, begin_read(self.reads, task.reader.with_inputs(inputs), start, stop)
-
-    def _fold(self, group: int, follow: Callable[[], None]) -> PassState:
-        """Fold a group; as it ends, ``follow`` begins to read the next one, so a thread holds two reads at most."""
-        task, inputs, first = self._begun.pop(group) if group in self._begun else self._begin(group)
-        if first is not None:
-            inputs |= {BEGUN: Begun(first, follow)}
-        with self.crew.task():
-            return run_group(task, self.job.run_id, inputs)
-
-    def _stop(self, error: BaseException | None = None) -> None:
+    def stop(self, error: BaseException | None = None) -> None:
         """Let no thread fold, merge or write any more."""
         with self.merging.changed:
             self.error = self.error or error
@@ -443,17 +391,22 @@ class LocalPass:
 
 
 def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
-    """Run one pass in this process; see :func:`bigpca.engine.driver.run_pass`."""
-    threads = local_threads()
-    reads = ThreadPoolExecutor(threads, thread_name_prefix="bigpca-read")
-    local = LocalPass(job, options, resumed, threads, reads)
+    """Run one pass in this process, on this thread if one is enough; see :func:`bigpca.engine.driver.run_pass`."""
+    local = LocalPass(job, options, resumed, local_threads())
     try:
-        local.run()
+        threads = min(local.crew.threads, len(local.left))
+        if threads <= 1:
+            local.work()
+        else:
+            wait([local.pool.submit(copy_context().run, local.work) for _ in range(threads)], None, FIRST_EXCEPTION)
+        if local.error is not None:
+            raise local.error
         with local.crew.task():
             return job.finish(local.merging.finish())
     finally:
+        local.stop()
         local.crew.close()
-        reads.shutdown(wait=False, cancel_futures=True)
+        local.pool.shutdown(wait=False, cancel_futures=True)  # after an error, a store may not answer for minutes
 
 
 # Groups start in order, and the rows of one are all read before those of the next. While the last reads of a group are
@@ -530,7 +483,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
     ValueError
         If there are more rows than the layout has.
     """
-    merging = Merging(job, options, resumed, Crew(1))
+    merging = Merging(job, options, resumed)
     layout, has_row, covered = job.layout, job.has_row or (lambda row: True), merging.prefix.covered
     first = layout.segments[covered][0] if covered < len(layout.segments) else len(layout.groups)
     threads, alone = local_threads() if job.cost.by_cores else 1, job.alone

@@ -1,6 +1,5 @@
 """Plans are pure arithmetic: the numbers, both sides of the limit, and the error that states them."""
 
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any, cast
 
@@ -109,10 +108,8 @@ def test_groups_wait_where_two_a_thread_are_ahead_of_the_sum(groups: int, segmen
     cost = PassCost(name="x", layout=laid_out(groups, segments))
     unread: Any = None
     job = Pass(cost=cost, templates={}, cut=unread, stamp=None, finish=str, unit_bytes=8, whole=groups)
-    with ThreadPoolExecutor(1) as pool:
-        local = LocalPass(job, Run(), Resumed(), 3, pool)
-        free = iter(lambda: local.claim(waits=False), None)
-        assert [*free] == [*range(begun)]
+    local = LocalPass(job, Run(), Resumed(), 3)
+    assert [*iter(lambda: local.claim(waits=False), None)] == [*range(begun)]
 
 
 def test_a_pass_over_no_rows_has_no_task() -> None:
