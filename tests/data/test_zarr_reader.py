@@ -370,3 +370,12 @@ def test_a_member_of_an_open_array_is_rejected(tmp_path):
     array = zarr.open_array(store(tmp_path), mode="r")
     with pytest.raises(ValueError, match="is one Zarr array, so it has no member 'x'"):
         sources.open(array, member="x")
+
+
+def test_what_is_missing_is_filled_as_a_store_is_opened_and_not_later(tmp_path: Path) -> None:
+    path = store(tmp_path)
+    os.unlink(f"{path}/c/0/0")
+    assert sources.row_source(path).stamps(0, 4)[0] == ("c/0/0", -1, 0)
+    assert sources.open(path, missing_chunks="fill").name != sources.open(path).name
+    with pytest.raises(ValueError, match=r"the Dask array .* already reads one. Open the store itself: bp.open\(path"):
+        sources.open(sources.open(path), missing_chunks="fill")

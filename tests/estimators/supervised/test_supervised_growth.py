@@ -1,5 +1,6 @@
 """Labelled rows added later give the model of a fit on all rows; saved models come back as they were and go on."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 
 import bigpca as bp
 from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis, SupervisedPCA, SupervisedRandomProjection
+from bigpca.estimators.loading import restored
 from bigpca.estimators.shared.files import StoredModel
 from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import unreadable
@@ -209,3 +211,10 @@ def test_a_loaded_model_is_the_one_saved_and_continues(name: str, labels: str, t
         loaded.inverse_transform(model.transform(X)), model.inverse_transform(model.transform(X))
     )
     assert_same(loaded.partial_fit(X[80:], y[80:]), fresh(model).fit(X, y))
+
+
+def test_statistics_of_other_label_features_than_the_model_has_are_rejected() -> None:
+    model = StoredModel.of(SupervisedRandomProjection(1, n_features=9).fit(X, REAL))
+    fewer = {name: array[..., :-1] for name, array in model.arrays.items() if "features__" in name}
+    with pytest.raises(ValueError, match="9 label features, where 1 and 8 were expected"):
+        restored(replace(model, arrays=model.arrays | fewer))
