@@ -7,7 +7,6 @@ from typing import Any
 import dask.array as da
 import numpy as np
 import pytest
-import xarray as xr
 from scipy.sparse import csr_array
 
 import bigpca as bp
@@ -68,14 +67,6 @@ def test_batches_that_can_be_iterated_again_are_filled_with_the_bits_of_rows_in_
     batches = bp.from_batches([HOLED[:50], HOLED[50:]], shape=(N, D))
     found = bp.PCA(K, nan_policy="mean").fit(batches)
     assert found.components_.tobytes() == bp.PCA(K, nan_policy="mean").fit(HOLED).components_.tobytes()
-
-
-@quiet
-def test_labelled_arrays_lose_columns_without_values_and_the_others_are_filled() -> None:
-    grid = np.where(np.arange(D) == 4, np.nan, HOLED).reshape(N, 3, 3)
-    model = bp.PCA(K, nan_policy="mean").fit(xr.DataArray(grid, dims=("time", "lat", "lon")))
-    truth = bp.PCA(K).fit(fill(np.delete(HOLED, 4, axis=1)))
-    np.testing.assert_allclose(model.explained_variance_, truth.explained_variance_, rtol=1e-10)
 
 
 @quiet

@@ -159,21 +159,6 @@ def test_unknown_chunk_sizes_are_counted(solver: str, tmp_path: Path) -> None:
     np.testing.assert_allclose(written.compute(), pca.transform(expected), atol=1e-12)
 
 
-@pytest.mark.parametrize("lazy", [False, True], ids=["memory", "lazy"])
-def test_transform_out_writes_the_scores(lazy: bool, tmp_path: Path) -> None:
-    pca = PCA(4).fit(X)
-    given = da.from_array(X, chunks=(50, 6)) if lazy else X
-    written = pca.transform(given, out=tmp_path / "scores.zarr")
-    assert isinstance(written, da.Array)
-    np.testing.assert_allclose(written.compute(), pca.transform(X), atol=1e-12)
-    with pytest.raises(bp.errors.OutputExistsError, match="overwrite"):
-        pca.transform(given, out=tmp_path / "scores.zarr")
-    again = PCA(2).fit(X).transform(given, out=tmp_path / "scores.zarr", overwrite=True)
-    assert again.shape == (N, 2)
-    back = pca.inverse_transform(pca.transform(given), out=tmp_path / "rows.zarr")
-    np.testing.assert_allclose(back.compute(), pca.inverse_transform(pca.transform(X)), atol=1e-12)
-
-
 def test_more_features_than_a_dense_covariance_holds_are_rejected() -> None:
     pca = PCA(1, solver="dot").fit(np.eye(3, 60_000))
     with pytest.raises(bp.errors.MemoryBudgetError, match=r"60000 x 60000 matrix takes 26.8 GiB.*Use components_"):

@@ -194,22 +194,13 @@ LABELS: dict[str, Any] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("name", "labels"), [*((name, "strings") for name in CLASS_MODELS), *(("FDA", labels) for labels in LABELS)]
-)
-def test_a_loaded_model_is_the_one_saved_and_continues(name: str, labels: str, tmp_path: Path) -> None:
-    y, model = LABELS[labels], fresh(CLASS_MODELS[name])
+@pytest.mark.parametrize("labels", LABELS)
+def test_classes_of_any_type_come_back_from_a_file_and_more_rows_are_added(labels: str, tmp_path: Path) -> None:
+    y, model = LABELS[labels], fresh(CLASS_MODELS["FDA"])
     model.fit(X[:80], y[:80]).save(tmp_path / "model.zarr")
     loaded = bp.load(tmp_path / "model.zarr")
-    assert type(loaded) is type(model)
-    assert loaded.get_params() == model.get_params()
     assert loaded.classes_.dtype == model.classes_.dtype
-    for attribute in (*ATTRIBUTES, "solver_", "n_components_", "n_features_in_"):
-        np.testing.assert_array_equal(getattr(loaded, attribute), getattr(model, attribute))
-    np.testing.assert_array_equal(loaded.transform(X), model.transform(X))
-    np.testing.assert_array_equal(
-        loaded.inverse_transform(model.transform(X)), model.inverse_transform(model.transform(X))
-    )
+    np.testing.assert_array_equal(loaded.classes_, model.classes_)
     assert_same(loaded.partial_fit(X[80:], y[80:]), fresh(model).fit(X, y))
 
 
