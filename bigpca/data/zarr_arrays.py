@@ -833,21 +833,15 @@ def zarr_source(path: str, member: str | None, missing_chunks: str) -> Source:
     return ZarrRows.of(ZarrReader(path, "", missing_chunks))
 
 
-def store_source(store: Any, member: str | None, missing_chunks: str, folder: str = "") -> Source:
-    """Return the rows of what an open store of Zarr holds: an array, or a member of a group.
-
-    Parameters
-    ----------
-    folder : str
-        Where in the store the array or group is.
-    """
+def store_source(store: Any, member: str | None, missing_chunks: str) -> Source:
+    """Return the rows of what an open store of Zarr holds: an array, or a member of a group."""
     import zarr  # which made the store
 
     root = disk_path(store)
     if root is not None:
-        return zarr_source(os.path.join(root, folder), member, missing_chunks)
+        return zarr_source(root, member, missing_chunks)
     with without_credentials(address_of(store)):
-        node = zarr.open(store, path=folder, mode="r")
+        node = zarr.open(store, mode="r")
     return node_source(node, member, missing_chunks)
 
 

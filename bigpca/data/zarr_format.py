@@ -246,10 +246,10 @@ def overlaps(
         yield cell, tuple(part), tuple(own)
 
 
-def fill_from(file: Any, target: NDArray[Any], step: int = 2**30) -> int:
-    """Read into a contiguous array, ``step`` bytes at a time, and return the bytes read: fewer where the file ended."""
+def fill_from(file: Any, target: NDArray[Any]) -> int:
+    """Read into a contiguous array, 1 GiB at a time, and return the bytes read: fewer where the file ended."""
     view, done = target.reshape(-1).view(np.uint8).data, 0
-    while done < len(view) and (count := file.readinto(view[done : done + step])):
+    while done < len(view) and (count := file.readinto(view[done : done + 2**30])):
         done += count
     return done
 

@@ -241,7 +241,7 @@ def test_a_write_that_fails_is_not_closed_and_a_key_file_that_fails_is_named(
     writer = bp.FeatureWriter(out, chunk_rows=CHUNK)
     with monkeypatch.context() as patch:
         patch.setattr(files, "atomic_write_bytes", fail)
-        with pytest.raises(OutputWriteError, match=r"keys-0\.json cannot be written .*Input/output error"):
+        with pytest.raises(OutputWriteError, match=r"keys-0\.json of 88 bytes cannot be written .*Input/output error"):
             writer.write(X[:19], KEYS[:19])
     with pytest.raises(
         RuntimeError, match=r"is closed\. .*; a new one for the same path continues after the complete chunks\."

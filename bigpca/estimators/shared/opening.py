@@ -19,8 +19,6 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.weights import CountedRows, open_weights
 from bigpca.engine.events import ProgressArgument
 from bigpca.engine.local import threads_here
-from bigpca.engine.planning import Layout
-from bigpca.engine.run import Run
 from bigpca.errors import naming_argument
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import (
@@ -316,12 +314,8 @@ class Measurement(Reading, Generic[State]):
     solver : str
         Name of the read.
     template : Accumulator
-    part : Layout or None
-        The rows that are read, unshifted and in their own precision; None for all rows.
     dtype : numpy.dtype or None
         Of the products; None chooses by their number.
-    about_zero : bool
-        Whether rows are unshifted, so that sums of integers are exact.
     """
 
     reads: ClassVar[tuple[str, ...]] = ("whole",)
@@ -330,9 +324,7 @@ class Measurement(Reading, Generic[State]):
 
     name: str
     template: State
-    part: Layout | None = None
     dtype: DType | None = None
-    about_zero: bool = False
 
     @property
     def solver(self) -> str:
@@ -341,13 +333,7 @@ class Measurement(Reading, Generic[State]):
     @cached_property
     def whole(self) -> Read[Folded[State]]:
         """The read."""
-        dtype = self.dtype if self.part is None else working_dtype(self.rows.dtype)
-        return Read.into(self.rows, self.name, self.template, layout=self.part, dtype=dtype)
-
-    def read(self, run: Run) -> State:
-        """Return the state."""
-        unshifted = np.zeros(self.rows.n_columns) if self.about_zero or self.part is not None else None
-        return self.whole(run, shift=unshifted).state  # one pass over X
+        return Read.into(self.rows, self.name, self.template, dtype=self.dtype)
 
 
 def read_once(
@@ -356,7 +342,6 @@ def read_once(
     name: str,
     *,
     progress: ProgressArgument = None,
-    layout: Layout | None = None,
     dtype: DType | None = None,
     about_zero: bool = False,
 ) -> State:
@@ -364,12 +349,10 @@ def read_once(
 
     Parameters
     ----------
-    layout : Layout or None
-        The rows to read, unshifted and in their own precision; None for all rows.
     dtype : numpy.dtype or None
         Of the products; None chooses by their number.
     about_zero : bool
-        Whether rows are unshifted.
+        Whether rows are unshifted, so that sums of integers are exact.
 
     Raises
     ------
@@ -378,10 +361,10 @@ def read_once(
     NonFiniteError, MissingChunksError, CorruptedChunkError
         From the read; names rows and block.
     """
-    measurement = Measurement(rows, name, template, layout, dtype, about_zero)
+    measurement, shift = Measurement(rows, name, template, dtype), np.zeros(rows.n_columns) if about_zero else None
     labels = None if len(rows.origin.sides) > 1 else rows.origin.labels
     with naming_places(labels), running(measurement, progress=progress) as run:
-        return measurement.read(run)
+        return measurement.whole(run, shift=shift).state
 
 
 def read_mapped(rows: Rows, f: RowMap, template: State, name: str, *, width: int = 1, flops: int = 0) -> State:
