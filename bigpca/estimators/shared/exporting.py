@@ -175,8 +175,7 @@ class Inverts(BaseEstimator):
         4); after a rotation ``mean + loadings_ y``, which equals the reconstruction by the PCA. Whitening is undone,
         but ``preprocess`` is not, because it has no inverse. Of kernel models, the ridge regression of the reference
         rows (with landmarks, of these only) on their scores, after a fit with ``fit_inverse_transform=True``, as in
-        scikit-learn. Of :class:`bigpca.ScoredPCA`, that of its estimator in the selected features, and the means in the
-        others.
+        scikit-learn.
 
         Parameters
         ----------

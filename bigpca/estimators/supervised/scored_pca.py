@@ -24,7 +24,7 @@ from bigpca.errors import an
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.pairs.model import squared_errors
-from bigpca.estimators.shared.exporting import Inverts, LinearExports
+from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, RandomState, fit_seed, running_part, unfitted, with_reads
 from bigpca.estimators.shared.inputs import Unchecked
@@ -41,7 +41,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.fold import Declared, Folded, Read, costs
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.blocks import PRECISE
-from bigpca.passes.reading.row_maps import MapStep, RowMap, chained
+from bigpca.passes.reading.row_maps import MapStep, RowMap
 from bigpca.passes.rows import Rows
 from bigpca.records import Coding, of_part, stored
 from bigpca.seeds import draw_seed, integers
@@ -105,35 +105,6 @@ class Selected(LinearRowMap):
         """The columns' copy, and what the inner map needs."""
         mapping, kept = self.inner.bytes_for(len(self.columns), rows, itemsize)
         return mapping + rows * (len(self.columns) * itemsize + d), kept
-
-
-@dataclass(frozen=True)
-class Placed(RowMap):
-    """Rows of the selected columns (q,) as rows of all columns; the others are set to their means.
-
-    Attributes
-    ----------
-    columns : ndarray of shape (q,), int64
-    mean : ndarray of shape (d,)
-    """
-
-    columns: Integers
-    mean: NDArray[np.float64]
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """That of the columns."""
-        return dtype
-
-    def apply(self, rows: Array, where: str) -> Array:
-        """Return rows (b, d); NaN where the columns are NaN."""
-        placed = np.tile(self.mean.astype(rows.dtype), (len(rows), 1))
-        placed[:, self.columns] = rows
-        placed[np.isnan(rows).any(axis=1)] = np.nan
-        return placed
-
-    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
-        """The rows and a copy."""
-        return 2 * rows * len(self.mean) * itemsize, 0
 
 
 def scores_of_classes(statistics: LabelStatistics) -> Vector:
@@ -345,7 +316,7 @@ class ScoredFit(Fit[ScoredResult]):
 
 
 @with_parameters
-class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
+class ScoredPCA(Estimator[ScoredResult], LinearExports):
     """PCA, or another estimator, of the q features with the highest scores.
 
     One read computes the scores; then the estimator reads the chosen columns. For classes the score is the one-way F
@@ -415,14 +386,6 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports, Inverts):
         """
         check_is_fitted(self)
         return self.estimator_.summary().set_axis(components_index(self, "summary"))
-
-    @property
-    def _why_one_way(self) -> str:
-        inner = getattr(self, "estimator_", self.estimator)
-        return "" if inner is None else getattr(inner, "_why_one_way", f"{inner!r} has no inverse_transform.")
-
-    def _reconstruction(self) -> RowMap:
-        return chained((self.estimator_._reconstruction(),), Placed(self.selected_, self.mean_))
 
     def _row_map(self) -> Selected:
         return Selected(self.selected_, whole_map(self.estimator_))

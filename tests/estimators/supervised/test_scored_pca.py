@@ -226,23 +226,6 @@ def test_rows_are_added_to_the_estimator_of_the_chosen_columns(saved: bool, tmp_
     np.testing.assert_allclose(model.transform(X), truth.transform(X[:, model.selected_]), atol=1e-8)
 
 
-def test_back_from_scores_the_chosen_features_are_reconstructed_and_the_others_are_means(tmp_path: Path) -> None:
-    model = ScoredPCA(4, n_features_to_select=4).fit(X, Y)
-    scores = model.transform(X)
-    back = model.inverse_transform(scores)
-    np.testing.assert_allclose(back[:, model.selected_], X[:, model.selected_], atol=1e-10)
-    others = np.setdiff1d(np.arange(D), model.selected_)
-    np.testing.assert_allclose(back[:, others], np.tile(X[:, others].mean(axis=0), (N, 1)), atol=1e-12)
-    for recorded in (model.transform(da.from_array(X, (50, D))), model.transform(X, out=tmp_path / "scores.zarr")):
-        np.testing.assert_allclose(model.inverse_transform(recorded).compute(), back, atol=1e-12)
-    np.testing.assert_allclose(model.inverse_transform(tmp_path / "scores.zarr").compute(), back, atol=1e-12)
-    lazy = model.inverse_transform(da.from_array(scores, chunks=(50, 4)))
-    assert lazy.chunks == ((50, 50, 50, 50, 40), (D,))
-    np.testing.assert_allclose(lazy.compute(), back, atol=1e-12)
-    written = model.inverse_transform(da.from_array(scores, chunks=(50, 4)), out=tmp_path / "back.zarr")
-    np.testing.assert_allclose(written.compute(), back, atol=1e-12)
-
-
 @pytest.mark.parametrize("part", [0.2, 0.5, 1.0], ids=["early", "in the middle", "at the end"])
 def test_a_fit_stopped_in_any_part_continues_to_the_same_bits(
     part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

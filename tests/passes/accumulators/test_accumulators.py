@@ -22,6 +22,7 @@ import bigpca
 from bigpca import csr, kernels
 from bigpca.arrays import mirror_upper, packed_diagonal, unpack_upper
 from bigpca.costs import BlockForm
+from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.forms import DENSE
 from bigpca.passes.accumulators.base import Accumulator, joined, update_all
 from bigpca.passes.accumulators.cross_moments import CrossMoments
@@ -470,6 +471,18 @@ def _class_moments(whole: bool) -> Case:
     )
 
 
+def _labels(fold: Any) -> Case:
+    classes = _class_moments(True)
+    return Case(
+        f"LabelStatistics{' of CSR rows' if fold is sparse_state else ''}",
+        lambda: LabelStatistics(ClassMoments(D, 3, CODES), LeftProduct(D, V)),
+        fold,
+        N,
+        lambda s: [*classes.answer(s.moments), s.cross.about(np.zeros(D)), s.cross.weight],
+        lambda X: [*classes.truth(X), V.T @ X.astype("f8"), V.sum(0)],
+    )
+
+
 LANDMARKS, TRANSFORM = np.random.default_rng(9).standard_normal((4, D)), np.diag([0.1, 0.2, 0.05, -0.1])
 FEATURES = LandmarkMap((kernels.Linear(),), LANDMARKS, (TRANSFORM,), np.zeros(D))
 
@@ -656,6 +669,8 @@ CASES = [
         lambda s: [s.about(np.zeros(D)), s.weight],
         lambda X: [V.T @ X.astype("f8"), V.sum(0)],
     ),
+    _labels(row_state),
+    _labels(sparse_state),
     *(_dot(center, scale) for center in (True, False) for scale in (True, False)),
     *(_products(center, scale) for center in (True, False) for scale in (True, False)),
     Case(
