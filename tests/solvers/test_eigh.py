@@ -64,11 +64,6 @@ def test_a_contiguous_matrix_is_not_copied_and_serves_as_workspace():
     assert not np.array_equal(S, before)
 
 
-def test_rows_of_components_are_contiguous():
-    S, _ = builders.symmetric(builders.power_law(D))
-    assert top_eigenpairs(S, 3)[1].flags.c_contiguous
-
-
 @pytest.mark.parametrize("lower", [False, True])
 @pytest.mark.parametrize("failure", ["raises", "not orthonormal"])
 def test_a_failed_solve_is_repeated_by_qr_from_the_other_triangle(monkeypatch, lower, failure):
