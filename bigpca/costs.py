@@ -29,6 +29,8 @@ class BlockForm:
         Whether rows are CSR.
     values : float
         Of a mean row: the stored ones, or all.
+    value_bytes : int
+        Bytes of a value, and of its place in a sparse row.
     """
 
     columns: int
@@ -38,10 +40,11 @@ class BlockForm:
     factors: bool = False
     sparse: bool = field(init=False)
     values: float = field(init=False)
+    value_bytes: int = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "sparse", self.stored is not None)
-        object.__setattr__(self, "values", float(self.columns) if self.stored is None else self.stored)
+        sparse, values = (False, float(self.columns)) if self.stored is None else (True, self.stored)
+        vars(self).update(sparse=sparse, values=values, value_bytes=self.itemsize + sparse * PLACE_BYTES)
 
     def strips(self) -> Self:
         """Return the form of the dense strips into which sparse rows are cut."""
@@ -63,11 +66,6 @@ class BlockForm:
         after = replace(self, columns=width, rows=count, stored=stored, factors=factors)
         after = replace(after, itemsize=8) if factors else after
         return after, (math.ceil(self.values), self.value_bytes)
-
-    @property
-    def value_bytes(self) -> int:
-        """Bytes of a value, and of its place in a sparse row."""
-        return self.itemsize + (0 if self.stored is None else PLACE_BYTES)
 
 
 @dataclass(frozen=True)

@@ -117,11 +117,6 @@ def sparse_product_flops(rows: BlockForm, entries: float) -> float:
     return 2.0 * (SCATTERED if rows.sparse else 1.0) * rows.values * entries
 
 
-def product_work(rows: BlockForm, columns: float) -> Work:
-    """Return the cost of a row of ``X Q``, or of adding one to ``X'Z``, for so many columns; rows may be dense."""
-    return Work(0, product_flops(rows, columns))
-
-
 def product_bytes(rows: BlockForm, columns: int) -> int:
     """Return the memory of a product beside its input and output: none for dense rows."""
     if not rows.sparse:

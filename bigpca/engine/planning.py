@@ -232,13 +232,6 @@ class PassCost:
         state_bytes = 0 if self.collected else self.state_bytes
         return self.layout.parallelism(self.flops, state_bytes) if self.layout.groups else inf
 
-    @property
-    def finer_chunks(self) -> tuple[int, int] | None:
-        """Chunks that are read at a time, and rows of those that would keep more threads busy; None if none would."""
-        layout = self.layout
-        rows = max(layout.n_rows // PIECES, MIN_GROUP_BYTES // max(1, layout.row_bytes), 1)
-        return (len(layout.reads), rows) if rows < layout.read_rows // 2 else None
-
     def repeated(self, times: float, most: float | None = None) -> Self:
         """Return the same pass, run so many times, typically and at most."""
         return replace(self, times=times, most_times=times if most is None else most)
@@ -477,9 +470,11 @@ class Plan(Shown):
         whole = sum(one.flops * one.times for one in self.costs) + solve
         said = f"the read {worst.name!r} keeps {worst.parallelism:.2g} of {threads} threads busy"
         said += f"; the solve is {solve / whole:.0%} of the work"
-        if worst.finer_chunks is None:
+        cut = worst.layout  # into chunks that are read at a time; smaller ones may keep more threads busy
+        rows = max(cut.n_rows // PIECES, MIN_GROUP_BYTES // max(1, cut.row_bytes), 1)
+        if rows >= cut.read_rows // 2:
             return said
-        return f"{said}. It has {worst.finer_chunks[0]} chunks: bp.ingest(X, out, chunk_rows={worst.finer_chunks[1]})"
+        return f"{said}. It has {len(cut.reads)} chunks: bp.ingest(X, out, chunk_rows={rows})"
 
     @property
     def seconds(self) -> float | None:

@@ -81,7 +81,7 @@ class Gaussian(RandomSketch):
         np.multiply(out, out.dtype.type(1 / np.sqrt(self.q)), out=out)
 
     def _work(self, rows: BlockForm) -> Work:
-        return csr.product_work(rows, self.q)
+        return Work(0, csr.product_flops(rows, self.q))
 
     def _scratch_bytes(self, rows: BlockForm) -> int:
         return csr.made_bytes(rows, self.q) + csr.cut_bytes(rows, self._tile) + csr.product_bytes(rows, self.q)

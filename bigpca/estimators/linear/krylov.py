@@ -365,11 +365,8 @@ class KrylovFit(PCAFit):
     def solve_cost(self) -> SolveCost:
         passes, d = self.operator_passes, self.rows.n_columns
         sample = 0 if passes.sample is None else passes.sample.cost.layout.n_rows
-        return self.solve_after(passes.product.cost.times, axes_flops(sample, d, self.iteration.block))
-
-    def solve_after(self, products: float, start: float = 0.0) -> SolveCost:
-        """Return the cost of the solve: ``start`` operations for the first block, and those after each product."""
-        return SolveCost(between=start + self.iteration.flops(products))
+        start = axes_flops(sample, d, self.iteration.block)  # for the first block
+        return SolveCost(between=start + self.iteration.flops(passes.product.cost.times))
 
     def run(self, run: Run) -> PCAResult:
         """Iterate until the requested eigenvalues are known to ``tol``, or ``max_passes`` is reached."""
@@ -412,7 +409,7 @@ class KrylovDotFit(KrylovFit):
         )
 
     def solve_cost(self) -> SolveCost:
-        return self.solve_after(self.product.cost.times)
+        return SolveCost(between=self.iteration.flops(self.product.cost.times))
 
     @cached_property
     def product(self) -> ColumnRead[DotProduct]:

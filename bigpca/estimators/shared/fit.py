@@ -386,24 +386,22 @@ def execute(
     member = getattr(rows.origin.stored, "member", "")
     made = Provenance.now(rows.origin.paths, member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
     threads = setting(estimator, "solve_threads") or (threads_here(None) if rows.order.resources.local else None)
-    return found, replace(with_plan(made, planned.plan), solve_threads=threads)
+    plan = planned.plan  # whose numbers stand beside those that were measured
+    made = replace(
+        made,
+        planned_reads=plan.passes,
+        planned_max_reads=plan.most_passes,
+        planned_seconds=plan.timed(known_speed()).seconds,
+        planned_bytes=plan.process_bytes * plan.resources.processes,
+        solve_threads=threads,
+    )
+    return found, made
 
 
 def with_reads(found: Done, reads: float) -> Done:
     """Return a result whose certificate, if it has one, says how often X was read."""
     certificate = getattr(found, "certificate", None)
     return found if certificate is None else replace(found, certificate=replace(certificate, n_passes=reads))  # type: ignore[type-var]
-
-
-def with_plan(made: Provenance, plan: Plan) -> Provenance:
-    """Return the record with the numbers of the plan, to compare them with what was measured."""
-    return replace(
-        made,
-        planned_reads=plan.passes,
-        planned_max_reads=plan.most_passes,
-        planned_seconds=plan.timed(known_speed()).seconds,
-        planned_bytes=plan.process_bytes * plan.resources.processes,
-    )
 
 
 @contextmanager

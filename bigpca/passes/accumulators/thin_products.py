@@ -78,7 +78,7 @@ class DenseFactor:
 
     def cost(self, rows: BlockForm) -> Work:
         held = (rows.rows + rows.columns) * self.columns * rows.itemsize  # the product, and Q in the blocks' precision
-        return Work(held) + csr.product_work(rows, self.columns)
+        return Work(held, csr.product_flops(rows, self.columns))
 
     def matrix(self) -> Array:
         return self.Q
@@ -127,7 +127,7 @@ class SketchFactor:
         d, b, itemsize = rows.columns, rows.rows, rows.itemsize
         scaled = 0 if self.inverse_scale is None else csr.copy_bytes(rows)
         probing = ((d + b) * self.probes + b * self.columns) * itemsize if self.probes else 0
-        return self.sketch.cost(rows) + Work(scaled + probing) + csr.product_work(rows, self.probes)
+        return self.sketch.cost(rows) + Work(scaled + probing, csr.product_flops(rows, self.probes))
 
 
 @lru_cache(maxsize=2)
@@ -387,7 +387,7 @@ class FusedProduct(Weighted, Accumulator):
         rows, copied = csr.multiplied(rows, largest_slab(d))  # of Z, without its part of the centre
         held = 8 * (d + copied) * width + csr.product_bytes(rows, width)
         own = Work() if self.factor is None else self.factor.cost(rows)
-        return own + Work(held) + csr.product_work(rows, width)
+        return own + Work(held, csr.product_flops(rows, width))
 
     def device_bytes(self, rows: BlockForm) -> int:
         # A block, and what its squares take; Z, which weights copy; Q scaled, in both precisions; and three sums.
@@ -501,7 +501,7 @@ class LeftProduct(Accumulator):
 
     def cost(self, rows: BlockForm) -> Work:
         tile = 2 * 8 * min(int(self.V.shape[0]), self._tile_rows) * self._width  # less in float32
-        return Work(self.state_bytes + tile + csr.widened_bytes(rows)) + csr.product_work(rows, self._width)
+        return Work(self.state_bytes + tile + csr.widened_bytes(rows), csr.product_flops(rows, self._width))
 
     def device_bytes(self, rows: BlockForm) -> int:
         thin = min(rows.rows, self._tile_rows) * (8 + rows.itemsize) + 24 * rows.columns
