@@ -418,7 +418,8 @@ def open_samples(
         return carrying(X, place=(local_path(source), str(field.name), *map(str, arranged.dims))), shape
     if isinstance(source, str | os.PathLike):
         found = stored_values(row_source(source, member=member, **options), fill, codes)
-        return named(open_source(found), names_in_file(found)), found.array_shape[1:]
+        X, names = open_source(found), names_in_file(found)
+        return X if names is None else named(X, names), found.array_shape[1:]
     if containers.is_path_list(source):
         of_each = {"member": member, "missing_chunks": missing_chunks, "fill": fill, "codes": codes, "wanted": wanted}
         return _open_shards([os.fspath(path) for path in source], of_each)

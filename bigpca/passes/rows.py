@@ -174,7 +174,8 @@ class Origin:
         self.owned, self.labels, self.search, self.widths = source is not None, None, None, ()
         self.direct, self.in_memory = () if source is None else (source,), source is not None and source.in_memory
         if arrays is not None:
-            self.shape, self.dtype, self.form = arrays.X.shape, arrays.X.dtype, form_of_meta(arrays.samples._meta)
+            self.shape, self.dtype = arrays.X.shape, arrays.X.dtype
+            self.form = form_of_meta(arrays.samples._meta) if source is None else source.form
             self.owned |= len(arrays.samples.chunks[1]) > 1 or (view is not None and view.copies)
             self.labels, self.search = carried(arrays.given).labels, carried(arrays.X).search
             self.brings = carries_beside(arrays.X)
@@ -494,7 +495,9 @@ class Rows:
             viewed_columns=int(d),
             n_columns=width,
             widths=widths if sum(widths) == width else (),
-            dtype=reduce(lambda dtype, step: step.f.output_dtype(dtype), self.stored_steps, origin.dtype),
+            dtype=reduce(
+                lambda dtype, step: step.f.output_dtype(dtype), self.stored_steps if steps else (), origin.dtype
+            ),
         )
 
     @classmethod
