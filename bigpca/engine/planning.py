@@ -181,6 +181,8 @@ class PassCost:
         Peak memory of one worker thread on the device of another array library; 0 without one.
     collected : bool
         Whether the states of groups are disjoint parts of one.
+    shared_by : int
+        The most threads that share the work on a slab, whatever its strips.
     flops, evaluations : float
         Floating-point operations and kernel evaluations of one execution.
     layout : Layout
@@ -208,6 +210,7 @@ class PassCost:
     driver_bytes: int = 0
     device_bytes: int = 0
     collected: bool = False
+    shared_by: int = PIECES
     flops: float = 0.0
     evaluations: float = 0.0
     layout: Layout = NO_ROWS
@@ -230,7 +233,8 @@ class PassCost:
     def parallelism(self) -> float:
         """How many threads the pass keeps busy: its work over that of its longest chain; inf where nobody counts it."""
         state_bytes = 0 if self.collected else self.state_bytes
-        return self.layout.parallelism(self.flops, state_bytes) if self.layout.groups else inf
+        layout = replace(self.layout, strips=min(self.layout.strips, self.shared_by))
+        return layout.parallelism(self.flops, state_bytes) if layout.groups else inf
 
     def repeated(self, times: float, most: float | None = None) -> Self:
         """Return the same pass, run so many times, typically and at most."""
@@ -456,8 +460,9 @@ class Plan(Shown):
 
     @property
     def parallelism(self) -> dict[str, float]:
-        """Read -> how many threads it keeps busy: all its work over that of its longest chain of work."""
-        return {one.name: round(one.parallelism, 1) for one in self.costs if one.parallelism < inf}
+        """Read -> how many threads of the run it keeps busy: all its work over that of its longest chain of work."""
+        threads = self.resources.threads * self.resources.processes
+        return {one.name: round(min(threads, one.parallelism), 1) for one in self.costs if one.parallelism < inf}
 
     @property
     def idle(self) -> str | None:

@@ -166,6 +166,7 @@ def drawing(
         peak_bytes=cost.peak_bytes + working,
         evaluations=n * sum(compared) / draws,
         flops=n * each.flops,
+        shared_by=-(-cost.block_rows // tile),
     )
 
 

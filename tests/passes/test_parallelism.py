@@ -100,7 +100,7 @@ def test_more_rows_are_cut_into_more_groups_that_take_no_more_memory(name: str) 
     assert peaks[1] <= 1.1 * peaks[0]
 
 
-@pytest.mark.parametrize(("chunk", "least"), [(2000, 6.5), (100, 60)])
+@pytest.mark.parametrize(("chunk", "least"), [(2000, 6.5), (100, 31.9)])
 def test_idle_threads_multiply_pairs_of_slabs_of_a_dot_matrix_and_read_later_rows(chunk: int, least: float) -> None:
     X = bp.open(zarr.zeros((2000, 26_214), chunks=(chunk, 26_214), dtype="f4"))
     with dask.config.set(scheduler="threads", num_workers=32), bp.config(memory_limit="500 GiB"):
@@ -121,6 +121,17 @@ def test_a_plan_says_which_read_leaves_threads_idle_and_which_chunks_would_not()
     assert f"idle threads  {plan.idle}" in str(plan)
     with dask.config.set(scheduler="threads", num_workers=4):
         assert bp.PCA(5, solver="covariance").plan(X).idle is None
+
+
+def test_a_plan_counts_no_more_threads_than_the_run_has_and_than_there_are_tiles_of_a_slab() -> None:
+    X = bp.open(zarr.zeros((60_000, 256), chunks=(30_000, 256), dtype="f4"))
+    with dask.config.set(scheduler="threads", num_workers=16):
+        nystrom = bp.NystromKernelPCA(5, **RBF, n_landmarks=500).plan(X)
+        exact = bp.KernelPCA(5, **RBF, solver="dense").plan(np.zeros((6000, 64), "f4"))
+    tiles = {one.name: one.shared_by for one in nystrom.costs if one.layout.groups}
+    assert tiles == {"landmarks": 5, "features": 8}
+    assert all(2 < busy < 2 * tiles[read] for read, busy in nystrom.parallelism.items())  # two chunks, each a group
+    assert exact.parallelism == {"kernel": 16}
 
 
 @settings(max_examples=60, deadline=None)

@@ -59,6 +59,7 @@ from bigpca.landmarks import (
 from bigpca.passes.accumulators.dot_matrix import double_centre
 from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_underflow
 from bigpca.passes.accumulators.landmark_moments import (
+    HELD_TILES,
     LandmarkMap,
     LandmarkMoments,
     diagonal_of,
@@ -245,13 +246,15 @@ def planned_map(kernels: tuple[Kernel, ...], m: int, d: int) -> LandmarkMap:
 
 def features_read(rows: Rows, kernels: tuple[Kernel, ...], m: int) -> Read[Folded[LandmarkMoments]]:
     """Declare one read of X that maps rows to the features of m landmarks and accumulates their moments."""
-    template = LandmarkMoments.of(rows.n_columns, planned_map(kernels, m, rows.n_columns))
+    planned = planned_map(kernels, m, rows.n_columns)
+    template = LandmarkMoments.of(rows.n_columns, planned)
     read = Read.into(rows, "features", template, refinable=True, dtype=features_dtype(rows, kernels[0], m))
     evaluations = float(rows.n_rows) * m
     # A row has m kernel values; each kernel multiplies them by T (m, r), r <= m, and squares the result.
     return read.costing(
         evaluations=evaluations,
         flops=evaluations * (entry_flops(rows, kernels[0]) + len(kernels) * (2.0 * m + 1)),
+        shared_by=max(1, min(HELD_TILES // len(kernels), -(-read.cost.block_rows // planned.tile_rows))),
     )
 
 
