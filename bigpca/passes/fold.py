@@ -132,9 +132,7 @@ class Read(Generic[R_co]):
         held = sum(one.state_bytes for one in each)
         if work is None:
             work = float(rows.n_rows) * sum(one.cost(BlockForm(rows.n_columns)).flops for one in each)
-        own = work
-        if rows.sparse:
-            own = sum(cost_of(one, priced(rows).form).flops for one in each) * rows.n_rows
+        own = sum(cost_of(one, priced(rows).form).flops for one in each) * rows.n_rows if rows.sparse else work
         layout = layout or rows.layout(held if cut_bytes is None else cut_bytes, min(work, own))
         dtype = dtype or product_dtype(rows.dtype, work)
         widest = np.dtype(np.float64) if refinable else dtype
