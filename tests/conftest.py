@@ -96,7 +96,7 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-# A test a line, or the name of a file; tests/mutants/README.md says what they find.
+# A test a line, or a file below tests/; tests/mutants/README.md says what they find.
 QUICK = frozenset(Path(__file__).with_name("quick.txt").read_text(encoding="utf-8").splitlines())
 
 
@@ -108,7 +108,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("xfail"):
             item.repr_failure = lambda excinfo, style=None: excinfo.exconly()
-        if item.nodeid in QUICK or item.path.name in QUICK:
+        if item.nodeid in QUICK or item.nodeid.partition("::")[0].removeprefix("tests/") in QUICK:
             item.add_marker("quick")
     count = Counter(item.path for item in items)
     rank = {name: place for place, name in enumerate(LONG)}
