@@ -230,14 +230,6 @@ def test_keys_that_are_missing_or_doubled_are_named(
     assert message in words(result.stderr)
 
 
-def test_labels_of_another_count_and_keys_of_a_source_without_keys_are_rejected(folder: Path) -> None:
-    np.save("short.npy", CLASSES[:-1])
-    result = run("fit", "s_*.npy", "--method", "fisher", "--labels", "short.npy")
-    assert (result.exit_code, "119 labels for 120 rows" in result.stderr) == (3, True), result.stderr
-    result = run("fit", "s_*.npy", "--method", "fisher", "--labels", "labels.csv::species", "--key", "filename")
-    assert (result.exit_code, "bigpca ingest ... --keys" in words(result.stderr)) == (3, True)
-
-
 def test_rows_without_a_label_may_be_left_without_one(folder: Path) -> None:
     known = "\n".join(["filename,species", *(f"{KEYS[row]},{CLASSES[row]}" for row in range(60)), "other.jpg,cat"])
     (folder / "half.csv").write_text(known)
