@@ -184,7 +184,7 @@ def dot_dtype(rows: Rows, *, corrected: bool = False) -> DType:
     Sparse rows, which are centred after they are multiplied, are always multiplied in float64.
     """
     flops = float(rows.n_rows) ** 2 * rows.n_columns
-    return rows.form.projected_dtype(product_dtype(rows.dtype, CORRECTED * flops if corrected else flops))
+    return rows.origin.form.projected_dtype(product_dtype(rows.dtype, CORRECTED * flops if corrected else flops))
 
 
 @dataclass(frozen=True)

@@ -414,7 +414,7 @@ def plan_writing(
     base, resources = rows.layout(0), rows.order.resources
     dtype, working = f.output_dtype(rows.dtype), working_dtype(rows.dtype)
     read_rows = min(max(base.slab_rows, base.read_rows), max(base.read_rows, chunk_rows))
-    price, row = priced(rows, read_rows, rows.form.projected_dtype(working)), width * dtype.itemsize
+    price, row = priced(rows, read_rows, rows.origin.form.projected_dtype(working)), width * dtype.itemsize
     read, (mapping, kept) = price.read_bytes(read_rows), f.bytes_for(rows.n_columns, read_rows, working.itemsize)
     chunk, chunks = min(chunk_rows, rows.n_rows) * row, -(-rows.n_rows // chunk_rows)
     layout = _layout_of(rows, [(i, min(i + chunk_rows, rows.n_rows)) for i in range(0, rows.n_rows, chunk_rows)])

@@ -12,7 +12,7 @@ from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from typing import NamedTuple, TypedDict, Unpack
 
 import numpy as np
@@ -119,9 +119,10 @@ class Origin:
         Shape of one stored sample as a user gave it; that of a row if X is a view.
     lazy : bool
         Whether the user gave something that the engine reads, so that results are lazy; False for arrays in memory.
-    looked : (str, dict)
-        Digest of the files, if the present call has opened X, which its first question about them has for an answer;
-        and what that look has seen of each file.
+    opened_as : str
+        Digest of the files, if the present call has opened X, which its first question about them has for an answer.
+    seen : dict
+        What the last look has seen of each file.
     direct : tuple of Source
         The sources from which rows are read without a graph.
     shape : tuple of int
@@ -152,7 +153,8 @@ class Origin:
     names: NDArray[np.object_] | None = None
     sample: tuple[int, ...] = ()
     lazy: bool = True
-    looked: tuple[str, Seen] = field(default_factory=lambda: ("", {}))
+    opened_as: str = ""
+    seen: Seen = field(default_factory=dict)
     direct: tuple[Source, ...] = field(init=False)
     shape: tuple[int, int] = field(init=False)
     dtype: DType = field(init=False)
@@ -280,7 +282,7 @@ class Origin:
         """Return the rows that are decoded where rows ``start:stop`` are read."""
         first, last = (start, stop) if self.view is None else self.view.samples(start, stop)
         if self.stored is not None:
-            with one_look(self.looked[1]):
+            with one_look(self.seen):
                 first, last = self.stored.decoded(first, last)
         else:
             first, last = whole_chunks(self.samples.chunks[0], first, last)
@@ -317,18 +319,18 @@ class Origin:
         if self.view is not None:
             start, stop = self.view.samples(start, stop)
         if self.stored is not None and kind_of(self.stored.path) == "disk":
-            with one_look(self.looked[1]):
+            with one_look(self.seen):
                 return digest(self.stored.stamps(start, stop))
         return self._stamp_of_all() if self._digest is None else self._digest
 
     def _stamp_of_all(self) -> str:
         """Digest of (key, size, change) of all files as they are now, or as they were just opened."""
-        found, seen = self.looked
+        found, self.opened_as = self.opened_as, ""
         if not found:
-            seen = this_look()
-            with one_look(seen):
+            self.seen = this_look()
+            with one_look(self.seen):
                 found = digest([s.token() if isinstance(s, Source) else s.stamps() for s in self.sources])
-        self._digest, self.looked = found, ("", seen)
+        self._digest = found
         return found
 
     def files_digest(self) -> str:
@@ -450,8 +452,8 @@ class Rows:
     y : labels of the rows in their order, labels of batches, or rows of Y; None without
     preprocessing : tuple of RowPreprocessor, or None
         What a new fit applies to each row first; None for what its model says.
-    form : DenseForm
-        What the rows, as they are read, do in the way of their kind.
+    stored_steps : tuple of MapStep
+        The first maps, of rows as they are stored.
     sparse : bool
         Whether tasks read CSR.
     n_rows : int
@@ -475,7 +477,7 @@ class Rows:
     groups: object = None
     y: object = None
     preprocessing: tuple[RowPreprocessor, ...] | None = None
-    form: DenseForm = field(init=False)
+    stored_steps: tuple[MapStep, ...] = field(init=False)
     sparse: bool = field(init=False)
     n_rows: int = field(init=False)
     viewed_columns: int = field(init=False)
@@ -484,20 +486,20 @@ class Rows:
     dtype: DType = field(init=False)
 
     def __post_init__(self) -> None:
-        origin, steps = self.origin, self.steps
-        n, d = origin.shape
+        origin, steps, stored = self.origin, self.steps, tuple(step for step in self.steps if step.f.of_stored)
+        (n, d), dtype = origin.shape, origin.dtype
+        for step in stored:
+            dtype = step.f.output_dtype(dtype)
         width = steps[-1].width if steps else int(d)
         widths = origin.widths or self.order.widths
         vars(self).update(
-            form=origin.form,
+            stored_steps=stored,
             sparse=not origin.form.shifts,
             n_rows=n if np.isnan(n) else int(n),
             viewed_columns=int(d),
             n_columns=width,
             widths=widths if sum(widths) == width else (),
-            dtype=reduce(
-                lambda dtype, step: step.f.output_dtype(dtype), self.stored_steps if steps else (), origin.dtype
-            ),
+            dtype=dtype,
         )
 
     @classmethod
@@ -589,11 +591,6 @@ class Rows:
         apart = self.origin.arrays is None and isinstance(weights, np.ndarray)  # neither has keys
         X, n = None if apart else self.origin.given, self.origin.shape[0]
         return replace(self, counted=CountedRows.of(weights, X, n, open_ended=self.order.open_ended))
-
-    @property
-    def stored_steps(self) -> tuple[MapStep, ...]:
-        """The first maps, of rows as they are stored."""
-        return tuple(step for step in self.steps if step.f.of_stored)
 
     @property
     def X(self) -> da.Array:
@@ -781,7 +778,7 @@ def unchanged(origin: Origin, before: str) -> Iterator[None]:
     InputChangedError
         Instead of what the body raises: a mixture of old and new rows fails in many ways.
     """
-    seen: Seen = ChainMap(*(one.looked[1] for one in origin.sides))
+    seen: Seen = ChainMap(*(one.seen for one in origin.sides))
     try:
         yield
     except Exception:

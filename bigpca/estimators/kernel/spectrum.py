@@ -468,7 +468,7 @@ def hold_references(run: Run, rows: Rows, kernel: Kernel) -> References:
     if source is None:
         return References(collect_rows(run, rows))
     if _read_again(rows):
-        with one_look(rows.origin.looked[1]):
+        with one_look(rows.origin.seen):
             return References.stored(source)
     return References(np.ascontiguousarray(source.read(0, rows.n_rows)))
 

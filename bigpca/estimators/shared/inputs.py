@@ -169,7 +169,8 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
     if rows.origin.brings:
         rows = replace(rows, covariates=_covariates_of(opened, estimator))
     if rows.origin.stored is not None and not given:
-        rows.origin.looked = digest([rows.origin.samples.name.removeprefix("bigpca-open-")]), seen
+        rows.origin.opened_as = digest([rows.origin.samples.name.removeprefix("bigpca-open-")])
+        rows.origin.seen = seen
     return rows
 
 
