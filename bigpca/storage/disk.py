@@ -244,7 +244,7 @@ def _remove_partial(store: Path) -> None:
 def reserve(out: Any, kind: Kind, *, overwrite: bool, resume: bool) -> Reserved:
     """Lock a path, and return the layout of the unfinished output there, which is continued: no run writes it."""
     target = Path(files.real_path(out))
-    lock = RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
+    lock = _lock_of(target)
     with _locked(target, lock, overwrite, kind):
         return Reserved(target, _read_partial(_partial(target)), lock)
 
@@ -254,7 +254,7 @@ def begin(
 ) -> DiskOutput:
     """Lock the path of an output, and create or resume it: see :func:`bigpca.storage.carriers.create_output`."""
     target = Path(files.real_path(files.path_of(reserved.target, "out")))
-    lock = reserved.lock or RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
+    lock = reserved.lock or _lock_of(target)
     with _locked(target, lock, overwrite, form.kind):
         return DiskOutput(target, _open_partial(target, layout, resume, form.kind == "table"), lock, form, overwrite)
 
@@ -263,14 +263,10 @@ def begin(
 def _locked(target: Path, lock: RunLock, overwrite: bool, kind: Kind) -> Iterator[None]:
     """Lock a path where an output of this kind may be written, for this run; released if the body fails."""
     with writing(target):
-        files.repair(target)
-        files.repair(_partial(target))
-        remove_journals(target)
-        _reject_existing(target, overwrite, kind)
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             lock.acquire()
-            files.repair(target)
+            _repair(target)
             _reject_existing(target, overwrite, kind)
             yield
         except BaseException:
@@ -281,10 +277,19 @@ def _locked(target: Path, lock: RunLock, overwrite: bool, kind: Kind) -> Iterato
 def tidy(out: Any) -> None:
     """Remove what a run has left that was killed after its output was visible, unless another one holds it."""
     target = Path(files.real_path(out))
-    with suppress(OSError, OutputLockedError), RunLock(target.with_name(target.name + ".lock"), f"the output {target}"):
-        files.repair(target)
-        files.repair(_partial(target))
-        remove_journals(target)
+    with suppress(OSError, OutputLockedError), _lock_of(target):
+        _repair(target)
+
+
+def _repair(target: Path) -> None:
+    """Complete what a killed run has left half-done, and remove what it needs no longer."""
+    files.repair(target)
+    files.repair(_partial(target))
+    remove_journals(target)
+
+
+def _lock_of(target: Path) -> RunLock:
+    return RunLock(target.with_name(target.name + ".lock"), f"the output {target}")
 
 
 def _partial(target: Path) -> Path:
@@ -388,16 +393,11 @@ def _reject_existing(target: Path, overwrite: bool, kind: Kind, instead: str = "
 
 
 def _describe(path: Path) -> str:
-    """Describe what is there in a few words: ``a Zarr array (1000, 64) float32``, ``a folder of 3 entries``."""
-    if path.is_symlink():
-        return "a dangling link"
-    if path.is_file():
-        return f"a file of {path.stat().st_size:,} bytes"
+    """Describe what is there in a few words: ``a Zarr array (1000, 64) float32``, ``a folder of other things``."""
     try:
         return described(read_document(path / ROOT))
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        names = os.listdir(path)
-        return "a Zarr v2 store" if {*files.MARKERS} & {*names} else f"a folder of {len(names)} entries"
+        return "a folder of other things" if path.is_dir() else "a file"
 
 
 def put_group(out: Any, contents: Contents, identity: str, members: Collection[str], *, overwrite: bool) -> None:

@@ -237,11 +237,6 @@ def real_path(given: str | os.PathLike[str]) -> str:
     return os.path.realpath(local_path(given))
 
 
-def exists(path: Path) -> bool:
-    """Whether anything has this name, a dangling link included."""
-    return os.path.lexists(path)
-
-
 def remove(path: Path, members: Collection[str] | None = None) -> None:
     """Remove a file, a link or a directory, if it exists, even if that is interrupted once.
 
@@ -375,7 +370,7 @@ def publish(source: Path, target: Path, *, replace: bool, sibling: Path) -> None
     """
     with flock(target.parent, wait_seconds=MUTEX_SECONDS):
         _repair(target)
-        if exists(target):
+        if os.path.lexists(target):
             if not replace:
                 raise FileExistsError(str(target))
             os.rename(target, sibling / OLD)
@@ -406,7 +401,7 @@ def repair(target: Path) -> None:
 def standing(target: Path) -> Path:
     """Return where what belongs at a path is: there, or where a crash in the middle of :func:`publish` has left it."""
     olds = (sibling / OLD for sibling in _siblings(target))
-    return target if exists(target) else next(filter(exists, olds), target)
+    return target if os.path.lexists(target) else next(filter(os.path.lexists, olds), target)
 
 
 def _repair(target: Path) -> None:
@@ -419,7 +414,7 @@ def _repair(target: Path) -> None:
 
 def _restore(sibling: Path, target: Path) -> None:
     old = sibling / OLD
-    if not exists(target) and (old.is_file() or exists(old / ROOT)):
+    if not os.path.lexists(target) and (old.is_file() or os.path.lexists(old / ROOT)):
         os.rename(old, target)
         fsync_path(target.parent)
 

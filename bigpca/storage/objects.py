@@ -493,6 +493,8 @@ def got_group(out: Any) -> Stored:
     """Return what reads a group, with the requests of several arrays at the same time."""
     place = ObjectStore(out)
     found = _standing(place)
+    if not found.exists(ROOT) and next(place.list(), None) is None:
+        raise FileNotFoundError(f"{place.describe()} does not exist. Check the URL.")
 
     def get(key: str, most: int) -> bytes:
         if (got := get_part(found, Request(key, 1, most=most))) is None:
@@ -504,10 +506,8 @@ def got_group(out: Any) -> Stored:
 
 def _standing(place: ObjectStore) -> ObjectStore:
     """Return where what belongs at a place is: there, or where a model waits until what it replaces is deleted."""
-    if not place.exists(ROOT):
-        if not (found := place.survey()):
-            raise FileNotFoundError(f"{place.describe()} does not exist. Check the URL.")
-        return place.at(waiting(found)[0]) if waiting(found) else place
+    if not place.exists(ROOT) and (found := waiting(entry.key for entry in place.list(CONTROL))):
+        return place.at(found[0])
     return place
 
 
@@ -700,13 +700,8 @@ def reject_file(out: Any, overwrite: bool, *accepted: str) -> None:
 
 def _check_begins(place: ObjectStore) -> None:
     """Check that an object, if there is one, begins as its extension says."""
-    import obstore
-
-    with suppress(FileNotFoundError):
-        size = place.request("look up", "", lambda: obstore.head(place.store, place.key("")))["size"]
-        if size:
-            head = partial(obstore.get_range, place.store, place.key(""), start=0, end=min(64, size))
-            check_begins(place.describe(), bytes(place.request("get", "", head)))
+    if place.exists("") and (head := get_part(place, Request("", 64, (0, 64)))) is not None:
+        check_begins(place.describe(), bytes(head.data))
 
 
 def _reject_object(place: ObjectStore, overwrite: bool, key: str = "", instead: str = "") -> None:

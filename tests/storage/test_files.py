@@ -93,7 +93,7 @@ def test_of_two_files_for_one_new_path_one_is_written_and_what_a_kill_left_is_re
     carriers.reject_file(tmp_path / "a", overwrite=False)  # as both runs find before their work
     one, two = b"<!doctype html>1", b"<!doctype html>2"
     carriers.write_file(tmp_path / "a", one, overwrite=False)
-    with pytest.raises(OutputExistsError, match=r"a exists already \(a file of 16 bytes\)"):
+    with pytest.raises(OutputExistsError, match=r"a exists already \(a file\)"):
         carriers.write_file(tmp_path / "a", two, overwrite=False)
     assert (tmp_path / "a").read_bytes() == one
     carriers.write_file(tmp_path / "a", two, overwrite=True)

@@ -22,7 +22,6 @@ from typing import Any, TypeAlias
 from weakref import WeakKeyDictionary
 
 from distributed import Client
-from distributed.comm import connect
 from distributed.versions import get_versions
 
 from bigpca.engine.cluster.tasks import releasing, starts_with
@@ -233,7 +232,10 @@ class Watch:
             except (OSError, TimeoutError, RuntimeError) as error:
                 lost = error
             time.sleep(0.1)
-        raise self.scheduler_lost() from lost
+        raise ConnectionError(
+            f"the Dask scheduler is lost or the client was closed during the run (client status: "
+            f"{self.client.status}). Keep both until the run ends, and run again.{resume_hint(self.options)}"
+        ) from lost
 
     def _of_these(self, workers: Mapping[str, int]) -> dict[str, int]:
         """Return the workers that may run the tasks; what a new one has is asked once, if annotations name anything."""
@@ -243,26 +245,6 @@ class Watch:
             described = ask(self.client, self.client.scheduler.identity, n_workers=-1)["workers"]
             self._eligible = dict.fromkeys(workers, 0) | self.wanted.threads_of(described)
         return {who: self._eligible[who] for who in workers if self._eligible[who]}
-
-    def scheduler_lost(self) -> ConnectionError:
-        """Return the error to raise."""
-        if self.client.status in ("closing", "closed") and self._answers():
-            return ConnectionError(
-                "the Dask client was closed during the run. Keep it open until the run ends, and run again."
-                f"{resume_hint(self.options)}"
-            )
-        return ConnectionError(
-            f"the Dask scheduler is lost (client status: {self.client.status}).{resume_hint(self.options)}"
-        )
-
-    def _answers(self) -> bool:
-        """Whether the scheduler of a client that is closed accepts connections."""
-
-        async def connected() -> None:
-            (await connect(self.address, timeout=LOOK_SECONDS, **self.client.connection_args)).abort()
-
-        with ThreadPoolExecutor(1) as other:  # this thread may run a loop
-            return other.submit(asyncio.run, connected()).exception() is None
 
     def cancelled(self, times: int = 1) -> RuntimeError:
         """Return the error to raise where the results of tasks are lost, though scheduler and workers are there."""
@@ -506,44 +488,25 @@ def check_versions(here: Versions, others: Mapping[str, Versions]) -> str | None
     ConnectionError
         If something that a run needs is missing, or differs in a way that breaks it.
     """
-    missing = {name: [who for who, found in others.items() if found[name] is None] for name in here}
-    lines = [f"{name} is missing on {some(places)}" for name, places in missing.items() if places]
-    if lines:
-        versions = ", ".join(f"{name} {here[name]}" for name, places in missing.items() if places)
-        raise ConnectionError(f"{'; '.join(lines)}, but the client has {versions}. {INSTALL}")
-    different = _differences(here, others)
-    breaking = [
-        _line(name, there, here, places) for (name, there), places in different.items() if _breaks(name, there, here)
-    ]
-    if breaking:
-        raise ConnectionError(
-            f"{'; '.join(breaking)}: tasks cannot be exchanged between them (python must agree in major.minor, dask "
-            "and distributed in year.month, numpy and zarr in the major version, bigpca in all). Install the same "
-            "versions on both."
-        )
-    if different:
-        found = "; ".join(_line(name, there, here, places) for (name, there), places in different.items())
-        return f"{found}: the result is as accurate, but its last bits may differ from those of equal versions."
-    return None
-
-
-def _differences(here: Versions, others: Mapping[str, Versions]) -> dict[tuple[str, str], list[str]]:
-    """Return (package, version) -> where it is installed, for versions other than the client's."""
-    found: dict[tuple[str, str], list[str]] = {}
+    places: dict[tuple[str, str | None], list[str]] = {}
     for who, there in others.items():
         for name in here:
             if there[name] != here[name]:
-                found.setdefault((name, str(there[name])), []).append(who)
-    return found
-
-
-def _breaks(name: str, there: str, here: Versions) -> bool:
-    parts = MUST_AGREE[name]
-    return there.split(".")[:parts] != str(here[name]).split(".")[:parts]
-
-
-def _line(name: str, there: str, here: Versions, places: list[str]) -> str:
-    return f"{name} is {there} on {some(places)} and {here[name]} here"
+                places.setdefault((name, there[name]), []).append(who)
+    told, breaking = list[str](), list[str]()
+    for (name, version), where in places.items():
+        told.append(f"{name} is {version or 'missing'} on {some(where)} and {here[name]} here")
+        parts = MUST_AGREE[name]
+        if version is None or version.split(".")[:parts] != str(here[name]).split(".")[:parts]:
+            breaking.append(told[-1])
+    if breaking:
+        raise ConnectionError(
+            f"{'; '.join(breaking)}: tasks cannot be exchanged between them (python must agree in major.minor, dask "
+            f"and distributed in year.month, numpy and zarr in the major version, bigpca in all). {INSTALL}"
+        )
+    if told:
+        return f"{'; '.join(told)}: the result is as accurate, but last bits may differ from those of equal versions."
+    return None
 
 
 def some(places: list[str]) -> str:
