@@ -437,8 +437,6 @@ def plan_writing(
                 f"a table of {rows.n_rows * row:,} bytes cannot be put at {where}, where one object has at most "
                 f"{places.LARGEST_PUT:,}. Write a Zarr array (.zarr) there, or the table to a disk."
             )
-        if (found := places.ObjectStore(place).conditions()) != "enforced":
-            notes += (f"conditional writes are {found}: nothing keeps another run from writing there (exclusive=True)",)
     cost = replace(cost, block_rows=read_rows, peak_bytes=peak, device=HOST)
     plan = plan_of([cost], SolveCost(), resources, solver=name, reason="one read", notes=notes)
     # Writing merges nothing, and every thread of every process may write.

@@ -7,10 +7,6 @@ from __future__ import annotations
 
 import math
 import os
-import time
-import zlib
-from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,14 +16,9 @@ from numpy.typing import DTypeLike
 from bigpca.storage import disk
 from bigpca.storage.chunks import is_storable
 from bigpca.storage.files import (
-    DOCUMENTS,
     MAX_DOCUMENT_BYTES,
-    MISSING,
     PLACES,
-    Look,
-    changed,
     is_objects,
-    look_at,
     name_of,
     parsed_document,
     split_url,
@@ -38,7 +29,6 @@ from bigpca.storage.outputs import GROWING, Output, OutputLayout, Reserved
 
 R = TypeVar("R")
 LARGEST_CHUNK = 2**31 - 1  # numcodecs' limit per buffer
-REPLACED_SECONDS = 0.1  # in which a path is renamed that another process replaces
 
 
 def carrier(out: Any) -> Any:
@@ -149,7 +139,8 @@ def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -
 
     And of an accepted extension.
     """
-    carrier(path).reject_file(path, overwrite, *accepted)
+    check_extension(name_of(path), *accepted)
+    carrier(path).reject_output(path, overwrite, "table")
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) -> Path | str:
@@ -186,30 +177,3 @@ def read_provenance(store: str | os.PathLike[str]) -> dict[str, Any] | None:
 def document_at(store: str | os.PathLike[str], key: str, limit: int = MAX_DOCUMENT_BYTES) -> dict[str, Any]:
     """Return an untrusted JSON object in a local store, or at a place of objects; raises as :func:`read_document`."""
     return parsed_document(carrier(store).got_bytes(store, key, limit), f"{store}/{key}")
-
-
-def _look_at_objects(path: object) -> Look:
-    """Return the size and the stamp of what a store puts last: the root metadata of an array or group."""
-    from bigpca.storage.places import ObjectStore  # for object stores only
-
-    root = next((entry for name in DOCUMENTS if (entry := ObjectStore(path).entry(name)) is not None), None)
-    return MISSING if root is None else (root.size, zlib.crc32((root.change or "").encode()), 0, 0, 0)
-
-
-def unless_replaced(path: object, read: Callable[[], R], bad: Callable[[R], bool] = lambda _: False) -> R:
-    """Return what is read of a path; once more if that fails, or is ``bad``, and another process replaced the path."""
-
-    def look() -> Look:
-        with suppress(OSError, ValueError):
-            return _look_at_objects(path) if is_objects(path) else look_at(str(path))
-        return MISSING
-
-    before = look()
-    try:
-        if not bad(found := read()) or not changed(before, look()):
-            return found
-    except Exception:
-        if not changed(before, look()):
-            raise
-    time.sleep(REPLACED_SECONDS)
-    return read()

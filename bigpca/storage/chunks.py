@@ -17,6 +17,7 @@ import numpy as np
 from bigpca.arrays import Array
 from bigpca.errors import CorruptedChunkError, brief
 
+LEVEL = 1  # of zstd; scores and features hardly compress further
 First = Callable[[], object] | None  # what is stored before a chunk, such as the keys of its rows
 
 
@@ -42,22 +43,18 @@ class ChunkWriter(ABC):
     ----------
     store : str
         Directory of the unfinished array, or the URL of its prefix.
-    journal : str
-        Directory of the logs, inside the store; empty where the chunks are objects.
     shape : tuple of int
         Rows first; of an array that grows, more rows than there will be.
     dtype : str
         Little-endian, such as ``"<f4"``.
-    chunk_rows, level : int
-        Rows per chunk; zstd level.
+    chunk_rows : int
+        Rows per chunk.
     """
 
     store: str
-    journal: str
     shape: tuple[int, ...]
     dtype: str
     chunk_rows: int
-    level: int
 
     @property
     def n_chunks(self) -> int:
@@ -105,7 +102,7 @@ class ChunkWriter(ABC):
 
         block = self._block(index, rows)
         # A new Zstd per call: the codec has no state worth sharing between threads.
-        return self._begin(index, bytes(Zstd(level=self.level, checksum=True).encode(block)), first)
+        return self._begin(index, bytes(Zstd(level=LEVEL, checksum=True).encode(block)), first)
 
     def chunks(self) -> Iterator[tuple[int, Array]]:
         """Iterate over (first row, rows) of all chunks in order; one is in memory at a time."""

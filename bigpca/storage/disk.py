@@ -27,7 +27,7 @@ from bigpca.errors import CorruptedChunkError, MemoryBudgetError, OutputExistsEr
 from bigpca.storage import files
 from bigpca.storage.chunks import ChunkRecord, ChunkWriter, First
 from bigpca.storage.files import Contents, Stored, read_document, read_regular, temporary_sibling, writing
-from bigpca.storage.forms import Annotations, Form, TableForm, check_extension, with_manifest
+from bigpca.storage.forms import Annotations, Form, TableForm, with_manifest
 from bigpca.storage.grammar import (
     JOURNAL,
     MEMBERS,
@@ -42,7 +42,7 @@ from bigpca.storage.grammar import (
     there,
 )
 from bigpca.storage.lock import RunLock
-from bigpca.storage.outputs import FORMAT, LEVEL, Output, OutputLayout, Reserved, partial_document, rows_at_end
+from bigpca.storage.outputs import FORMAT, Output, OutputLayout, Reserved, partial_document, rows_at_end
 
 MAX_LOG_BYTES = 2**30  # of the journal of one process
 FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead
@@ -55,7 +55,14 @@ class DiskChunks(ChunkWriter):
 
     Writers share no file: a chunk appears under its name by a rename, and its record goes to a log of its process. The
     name of the journal is unique to the run's identity, so late tasks of other runs fail.
+
+    Attributes
+    ----------
+    journal : str
+        Directory of the logs, inside the store.
     """
+
+    journal: str
 
     def chunk_path(self, index: int) -> Path:
         """Return the path of one chunk's file, in Zarr v3's default naming."""
@@ -303,7 +310,7 @@ def _open_partial(target: Path, layout: OutputLayout, resume: bool, copied: bool
     """
     store, document = _partial(target), partial_document(layout)
     journal = _journal(document, target)
-    writer = DiskChunks(str(store), str(store / journal), layout.shape, layout.dtype.str, layout.chunk_rows, LEVEL)
+    writer = DiskChunks(str(store), *layout.fields, str(store / journal))
     ours = _read_partial(store)
     for unfinished in store.glob(f".zarr.json.{'[0-9a-f]' * 32}.tmp"):  # of a run killed as it wrote the metadata
         files.remove(unfinished)
@@ -429,25 +436,6 @@ def got_bytes(store: Any, key: str, limit: int) -> bytes:
     return read_regular(files.standing(Path(files.local_path(store))) / key, limit)
 
 
-def reject_file(out: Any, overwrite: bool, *accepted: str) -> None:
-    """Raise unless a file may be written here; what a killed run left beside it is removed."""
-    target = Path(files.local_path(out))
-    with writing(target):  # rejects a name that is too long before the work
-        check_extension(out, *accepted)
-        files.repair(target)
-    _reject_file(target, overwrite)
-
-
-def _reject_file(path: Path, overwrite: bool) -> None:
-    if not os.path.lexists(path):
-        return
-    if not overwrite:
-        raise there(path, _describe(path))
-    if not path.is_file():
-        raise OutputExistsError(f"{path} is a folder; overwrite=True replaces only files. Choose another path.")
-    _check_begins(path)
-
-
 def _check_begins(path: Path) -> None:
     with path.open("rb") as file:
         check_begins(path, file.read(64))
@@ -460,7 +448,7 @@ def write_file(out: Any, data: bytes, *, overwrite: bool) -> Path:
         file = sibling / "file"
         files.atomic_write_bytes(file, data)
         with files.flock(target.parent, wait_seconds=files.MUTEX_SECONDS):
-            _reject_file(target, overwrite)
+            _reject_existing(target, overwrite, "table")
             os.replace(file, target)
             files.fsync_path(target.parent)
     return target

@@ -6,7 +6,9 @@ import hashlib
 import json
 import math
 import os
+import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,14 +17,19 @@ import numpy as np
 
 from bigpca.arrays import Array
 from bigpca.errors import ModelFormatError, an, brief
-from bigpca.storage.carriers import carrier, document_at, unless_replaced
+from bigpca.storage.carriers import carrier, document_at
 from bigpca.storage.chunks import array_metadata, is_storable
 from bigpca.storage.files import (
     MAX_DOCUMENT_BYTES,
+    MISSING,
+    Look,
     Stored,
     canonical_json,
+    changed,
     content_digest,
     from_json,
+    is_objects,
+    look_at,
     max_encoded,
     name_of,
     parsed_document,
@@ -33,6 +40,7 @@ from bigpca.storage.forms import NOTHING, STORES, Annotations, check_extension
 MODEL_FORMAT = (1, 0)  # of models, the newest that is written and read
 CHUNK_BYTES = 64 * 2**20  # of an array of a model
 LEVEL = 3  # of zstd
+REPLACED_SECONDS = 0.1  # in which a path is renamed that another process replaces
 
 
 @dataclass(frozen=True)
@@ -142,7 +150,20 @@ def read_group(
         If it is absent, not a bigpca store, incomplete, altered, of another kind or of a newer major format.
         No code from the store is executed, and no array is allocated that is larger than the files can justify.
     """
-    return unless_replaced(path, partial(_got_group, path, kind, newest))
+    before = _look(path)
+    try:
+        return _got_group(path, kind, newest)
+    except Exception:
+        if not is_objects(path) and not changed(before, _look(path)):
+            raise
+    time.sleep(REPLACED_SECONDS)  # another process may be replacing it
+    return _got_group(path, kind, newest)
+
+
+def _look(path: object) -> Look:
+    with suppress(OSError, ValueError):
+        return look_at(str(path))
+    return MISSING
 
 
 def _got_group(path: str | os.PathLike[str], kind: str | Collection[str] | None, newest: tuple[int, int]) -> GotGroup:

@@ -39,11 +39,10 @@ from bigpca.storage.files import (
     Stored,
     canonical_json,
     check_size,
-    name_of,
     parsed_document,
     temporary_folder,
 )
-from bigpca.storage.forms import Annotations, Form, TableForm, check_extension, with_manifest
+from bigpca.storage.forms import Annotations, Form, TableForm, with_manifest
 from bigpca.storage.grammar import (
     CONTROL,
     MEMBERS,
@@ -60,7 +59,7 @@ from bigpca.storage.grammar import (
     there,
     waiting,
 )
-from bigpca.storage.outputs import LEVEL, Output, OutputLayout, Reserved, partial_document, rows_at_end
+from bigpca.storage.outputs import Output, OutputLayout, Reserved, partial_document, rows_at_end
 from bigpca.storage.places import Entry, ObjectStore
 from bigpca.storage.requests import Request, get_part, in_order, requests, together
 
@@ -345,7 +344,6 @@ class ObjectOutput(Output):
                         raise _appeared(self.path) from None
             return
         document = partial_document(self._layout)
-        document["attributes"]["bigpca"]["identity"] = self._layout.identity
         document["chunk_key_encoding"]["configuration"]["separator"] = self.writer.separator
         if self._claim.replaces:
             root = listed.get(ROOT, Entry(ROOT, 0, None, ""))
@@ -566,21 +564,11 @@ def begin(
     # Runs of an equal identity write equal bytes: with the libraries, the BLAS kernel and the codecs.
     made = [layout.identity, numerical_environment(), numcodecs.__version__]
     full = f"{zlib.crc32(canonical_json(made)):08x}-{layout.identity}" if joins else layout.identity
-    kept = [list(layout.shape), layout.dtype.str, layout.chunk_rows]
+    kept = [list(layout.shape), *layout.fields[1:]]
     run = uuid.uuid4().hex[:12]
     ours = Claim(full, kept, run, (full[:24] if joins else run,), form.kind)
     claim, published, listed = _claimed(place, ours, overwrite=overwrite, resume=resume, joins=joins)
-    writer = ObjectChunks(
-        place.describe(),
-        "",
-        layout.shape,
-        layout.dtype.str,
-        layout.chunk_rows,
-        LEVEL,
-        place,
-        ours.marks[0],
-        claim.separator,
-    )
+    writer = ObjectChunks(place.describe(), *layout.fields, place, ours.marks[0], claim.separator)
     output = ObjectOutput(place, writer, layout, claim, form, joins=joins, published=published)
     if not published:
         try:
@@ -688,14 +676,6 @@ def reject_output(out: Any, overwrite: bool, kind: Kind, instead: str = "") -> N
     _reject_object(place, overwrite, ROOTS[kind], instead)
     if overwrite and (listed := place.survey(ROOTS[kind])):
         replaced(place, listed, kind, _held(place, listed))
-
-
-def reject_file(out: Any, overwrite: bool, *accepted: str) -> None:
-    """Raise unless an object may be put here."""
-    check_extension(name_of(out), *accepted)
-    _reject_object(ObjectStore(out), overwrite)
-    if overwrite:
-        _check_begins(ObjectStore(out))
 
 
 def _check_begins(place: ObjectStore) -> None:

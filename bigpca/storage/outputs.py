@@ -14,12 +14,11 @@ from typing import Any, Self
 import numpy as np
 
 from bigpca.errors import OutputWriteError, brief
-from bigpca.storage.chunks import ChunkRecord, ChunkWriter, array_metadata, fill_value
+from bigpca.storage.chunks import LEVEL, ChunkRecord, ChunkWriter, array_metadata, fill_value
 from bigpca.storage.forms import NOTHING, Annotations
 from bigpca.storage.lock import RunLock
 
 FORMAT = (1, 0)
-LEVEL = 1  # of zstd; scores and features hardly compress further
 GROWING = 2**62  # rows of an output whose number of rows is set before its last chunk is written
 
 
@@ -31,6 +30,11 @@ class OutputLayout:
     dtype: np.dtype[Any]
     chunk_rows: int
     identity: str
+
+    @property
+    def fields(self) -> tuple[tuple[int, ...], str, int]:
+        """Shape, dtype and rows per chunk, as writers and claims have them."""
+        return self.shape, self.dtype.str, self.chunk_rows
 
     @property
     def grows(self) -> bool:

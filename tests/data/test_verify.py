@@ -1,6 +1,5 @@
 """verify() finds every kind of damage, and says what it could not see."""
 
-import shutil
 import zlib
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,6 @@ import pytest
 import zarr
 from zarr.codecs import Crc32cCodec, GzipCodec, ZstdCodec
 
-from bigpca.data import verification
 from bigpca.data.verification import VerifyReport, verify
 
 X = np.random.default_rng(2).normal(size=(20, 6)).astype("f4")
@@ -122,21 +120,3 @@ def test_what_is_not_a_zarr_store_is_rejected_in_words(tmp_path: Path) -> None:
 def test_a_report_lists_ten_keys_and_counts_the_rest() -> None:
     report = VerifyReport("x", 30, tuple(f"c/{i}" for i in range(12)), (), True, 1.0)
     assert "missing 12: c/0, c/1, c/2, c/3, c/4, c/5, c/6, c/7, c/8, c/9, ..." in str(report)
-
-
-def test_a_store_that_is_replaced_as_it_is_verified_is_verified_once_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    path, looked = store(tmp_path), list[str]()
-
-    def replaced(self: Any, cell: Any) -> tuple[str, str]:
-        looked.append(str(cell))
-        if len(looked) == 3:
-            path.rename(tmp_path / "old.zarr")
-            shutil.copytree(tmp_path / "old.zarr", path, ignore=shutil.ignore_patterns("4"))
-        return judged(self, cell)
-
-    judged = verification._Walk._judge
-    monkeypatch.setattr(verification, "THREADS", 1)  # so that no other thread looks at what comes later
-    monkeypatch.setattr(verification._Walk, "_judge", replaced)
-    assert (verify(path).missing, len(looked)) == (("c/4/0",), 10)  # of the new one, which lacks a chunk

@@ -87,8 +87,6 @@ def test_many_files_are_forced_to_the_disk_at_once(tmp_path, monkeypatch):
 
 def test_of_two_files_for_one_new_path_one_is_written_and_what_a_kill_left_is_removed(tmp_path):
     killed = dead(tmp_path / "a")
-    dead(tmp_path / "a.html")
-    carriers.reject_file(tmp_path / "a.html", False, ".html")
     assert list(tmp_path.iterdir()) == [killed]
     carriers.reject_file(tmp_path / "a", overwrite=False)  # as both runs find before their work
     one, two = b"<!doctype html>1", b"<!doctype html>2"

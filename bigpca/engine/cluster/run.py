@@ -41,7 +41,6 @@ from distributed import Client, Future, KilledWorker
 from bigpca.engine.checkpoint import Prefix, Resumed, SegmentStates, WriteFailed, warn_unwritten
 from bigpca.engine.cluster.tasks import (
     GATHER_SECONDS,
-    StoredSegment,
     begun,
     extend_prefix,
     finish_stored,
@@ -524,7 +523,7 @@ class ClusterRun:
     events: queue.Queue[Future] = field(default_factory=queue.Queue)
     flights: dict[str, Flight] = field(default_factory=dict)
     segments: dict[int, Segment] = field(default_factory=dict)  # those whose states are still to come
-    ready: dict[int, PassState | Future | StoredSegment] = field(default_factory=dict)
+    ready: dict[int, PassState | Future | int] = field(default_factory=dict)
     whole: Segment = field(default_factory=partial(Segment, -1))  # for the tasks of the whole pass, one at a time
     longest: float = 0.0  # seconds that the slowest finished segment took
     copies: SharedCopies | None = None  # of the broadcast values
@@ -738,7 +737,7 @@ class ClusterRun:
         self.files.forget(range(self.covered, stop))  # type: ignore[union-attr]
         self.covered = stop
 
-    def _take_segment(self, segment: Segment, value: PassState | Future | StoredSegment) -> None:
+    def _take_segment(self, segment: Segment, value: PassState | Future | int) -> None:
         if self.gather and self.files is not None:
             self.files.write("segment", segment.index, cast(PassState, value))
         self.ready[segment.index] = value
@@ -844,7 +843,7 @@ def _start(watch: Watch, job: AnyPass, resumed: Resumed) -> ClusterRun:
     if not shared and resumed.prefix is not None:
         run.total = resumed.prefix if run.gather else run.read(resumed, "prefix", resumed.covered)
     for index in resumed.segments:
-        run.ready[index] = StoredSegment(index) if shared else run.read(resumed, "segment", index)
+        run.ready[index] = index if shared else run.read(resumed, "segment", index)
     return run
 
 

@@ -12,7 +12,6 @@ import errno
 import os
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent import futures
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeVar
 
@@ -29,17 +28,10 @@ from bigpca.engine.local import workers_of
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class StoredSegment:
-    """A segment whose state is in the checkpoint."""
-
-    segment: int
-
-
-def store_segment(files: SegmentStates, segment: int, state: PassState) -> StoredSegment:
-    """Write the final state of a segment, in the task that computed it."""
+def store_segment(files: SegmentStates, segment: int, state: PassState) -> int:
+    """Write the final state of a segment, in the task that computed it, and return its number."""
     files.write("segment", segment, state)
-    return StoredSegment(segment)
+    return segment
 
 
 def extend_prefix(files: SegmentStates, covered: int, stop: int) -> int:
