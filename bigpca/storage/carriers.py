@@ -139,8 +139,8 @@ def reject_file(path: str | os.PathLike[str], overwrite: bool, *accepted: str) -
 
     And of an accepted extension.
     """
-    check_extension(name_of(path), *accepted)
     carrier(path).reject_output(path, overwrite, "table")
+    check_extension(name_of(path), *accepted)
 
 
 def write_file(path: str | os.PathLike[str], data: bytes, *, overwrite: bool) -> Path | str:
