@@ -255,7 +255,7 @@ def test_other_urls_are_for_reading_only(given: str, message: str, way: str) -> 
         ("s3://rows/x?y.zarr", "with credentials or a query"), ("s3://rows/x#y.zarr", "with credentials or a query"),
         ("s3://rows/x/../y.zarr", r"x/\.\./y\.zarr has the part '\.\.', but .* are names of objects: not empty"),
         ("s3://rows/..", r"has the part '\.\.'"), ("s3://rows/./y.zarr", r"has the part '\.'"),
-        ("s3://rows/../*.npy", r"has the part '\.\.'"), ("s3://rows/x//y.zarr", "has the part ''"),
+        ("s3://rows/../*.npy", r"has the part '\.\.'|cannot be"), ("s3://rows/x//y.zarr", "has the part ''"),
         ("s3://rows/x\ny.zarr", r"rows/x\\ny\.zarr has the part 'x\\ny.zarr'"),
     ],
 )  # fmt: skip
