@@ -231,7 +231,7 @@ def _from_objects(objects: NDArray[Any], word: str) -> tuple[NDArray[Any], NDArr
 
 def _compact(given: list[Any], families: set[str], word: str) -> NDArray[Any]:
     if families in ({STRINGS}, {BYTES}):
-        return np.array(given, str if families == {STRINGS} else np.bytes_)
+        return _texts(given, str if families == {STRINGS} else np.bytes_, word)
     if families == {BOOLEANS}:
         return np.array(given, dtype=bool)
     if not families <= {BOOLEANS, INTEGERS, REALS}:
@@ -257,6 +257,17 @@ def _compact(given: list[Any], families: set[str], word: str) -> NDArray[Any]:
 def _shortened(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
+
+
+def _texts(given: list[Any], dtype: Any, word: str) -> NDArray[Any]:
+    texts: NDArray[Any] = np.array(given, dtype=dtype)
+    lost = [text for text, kept in zip(given, texts.tolist(), strict=True) if text != kept]
+    if lost:
+        raise ValueError(
+            f"{len(lost)} {word}s end in a zero character, such as {_shortened(lost[0])}; NumPy strings drop it, so "
+            f"two different {word}s could become equal. Strip it."
+        )
+    return texts
 
 
 def check_missing(gaps: NDArray[np.bool_], missing: str, present: NDArray[np.bool_] | None = None) -> NDArray[np.bool_]:

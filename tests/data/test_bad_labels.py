@@ -105,6 +105,7 @@ FAULTS: list[tuple[Any, int, dict[str, Any], type[Exception], str]] = [
     ([2**64, 0], 2, {}, ValueError, r"the label 18446744073709551616 does not fit its type; integers of 64 bits"),
     ([2**63, -1], 2, {}, ValueError, r"the label 9223372036854775808 does not fit its type"),
     ([10**400, 0.5], 2, {}, ValueError, r"the label 1000000000000000000000000000000000000\.\.\. does not fit"),
+    (["a\0", "a"], 2, {}, ValueError, r"1 labels end in a zero character, such as 'a\\x00'; NumPy strings drop"),
     (
         [[0, 1], [1, 0]],
         2,
