@@ -67,7 +67,7 @@ log = logging.getLogger("bigpca")
 CLAIM = f"{CONTROL}/claim"
 ROWS = f"{CONTROL}/rows"
 KEYS = f"{CONTROL}/keys-"  # of a chunk's rows
-MARKED = re.compile(r"(.*):([0-9a-f]{8})")  # of a chunk: the mark of its run, and its CRC-32
+MARKED = re.compile(r"([^:]*):(\d+):(\d+):([0-9a-f]{8})")  # of a chunk: the mark of its run, number, size and CRC-32
 
 
 @dataclass(frozen=True)
@@ -197,7 +197,8 @@ class ObjectChunks(ChunkWriter):
         def put() -> ChunkRecord:
             if first is not None:
                 first()
-            stored, etag, _ = created(self.place, self.chunk_key(index), data, f"{self.mark}:{zlib.crc32(data):08x}")
+            mark = f"{self.mark}:{index}:{len(data)}:{zlib.crc32(data):08x}"
+            stored, etag, _ = created(self.place, self.chunk_key(index), data, mark)
             if stored is not data:  # by an equal run on another processor, which may round in another way
                 self.decoded(index, stored)
             return ChunkRecord(index, zlib.crc32(stored), len(stored), etag=etag)
@@ -284,7 +285,11 @@ class ObjectOutput(Output):
             return None
         if found is None or found[1] not in self._claim.marks:
             raise occupied(self.place, entry.key, mark, self.writer.mark)
-        return ChunkRecord(index, int(found[2], 16), entry.size, etag=entry.etag)
+        # A copy of another chunk brings its mark along, and a cut one keeps its own.
+        crc32 = int(found[4], 16)
+        if (int(found[2]), int(found[3])) != (index, entry.size) or crc32 != (record.crc32 if record else crc32):
+            raise occupied(self.place, entry.key, mark, self.writer.mark)
+        return ChunkRecord(index, crc32, entry.size, etag=entry.etag)
 
     def note(self, record: ChunkRecord) -> None:
         """Record a chunk."""

@@ -534,7 +534,25 @@ def test_another_run_that_takes_the_output_over_and_leaves_is_noticed(place: Obj
 
 @enforced
 def test_a_chunk_that_is_replaced_or_deleted_before_it_is_published_is_named(place: ObjectStore) -> None:
-    for change in (lambda: place.put("c/2/0", b"other"), lambda: place.delete(["c/2/0"])):
+    def become(data: bytes, mark: str) -> None:
+        place.delete(["c/2/0"])
+        place.put("c/2/0", data, mark=mark)
+
+    def copied() -> None:  # with its metadata, as stores copy
+        become((other := place.get("c/1/0")).data, other.mark)
+
+    def cut() -> None:
+        become((own := place.get("c/2/0")).data[:-1], own.mark)
+
+    for change in (copied, cut):  # between two runs
+        with suppress(KeyError), begin(place) as output:
+            fill(output)
+            raise KeyError
+        change()
+        with pytest.raises(OutputLockedError, match="c/2/0 exists with other values"):
+            begin(place)
+        place.delete(["c/2/0"])
+    for change in (lambda: place.put("c/2/0", b"other"), lambda: place.delete(["c/2/0"]), copied, cut):
         with begin(place) as output:
             fill(output, [index for index in range(5) if f"c/{index}/0" not in stored(place)])
             for index in range(5):
