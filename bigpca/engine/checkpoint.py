@@ -165,16 +165,15 @@ class StateStore(Protocol):
 class Prefix:
     """The left fold of the first segments, and their number; the checkpoint, if there is one, holds it after each."""
 
-    files: StateStore | None
     total: PassState | None = None
     covered: int = 0
 
-    def extend(self, state: PassState) -> bool:
+    def extend(self, state: PassState, files: StateStore | None) -> bool:
         """Fold the next segment; return whether the sum was written."""
         self.total = state if self.total is None else merge_states(self.total, state)
-        written = self.files is not None and bool(self.files.write("prefix", self.covered + 1, self.total))
-        if self.files is not None and written:
-            self.files.forget(range(self.covered, self.covered + 1))
+        written = files is not None and bool(files.write("prefix", self.covered + 1, self.total))
+        if files is not None and written:
+            files.forget(range(self.covered, self.covered + 1))
         self.covered += 1
         return written
 

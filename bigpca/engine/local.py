@@ -11,6 +11,7 @@ from concurrent.futures import FIRST_EXCEPTION, CancelledError, Future, ThreadPo
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import chain
 from numbers import Integral
 from queue import SimpleQueue
@@ -240,7 +241,7 @@ class Merging:
 
     def __init__(self, job: AnyPass, options: Run, resumed: Resumed) -> None:
         self.job, self.options, self.files, self._writes = job, options, resumed.files, resumed.files is not None
-        self.prefix = Prefix(self, resumed.prefix, resumed.covered)
+        self.prefix = Prefix(resumed.prefix, resumed.covered)
         self.changed = threading.Condition()  # the prefix has grown, or the run is cancelled
         self.segment_of = [i for i, groups in enumerate(job.layout.segments) for _ in groups]
         self._halves = dict[tuple[int, int, int], PassState]()  # (segment, level, place) -> a state without neighbour
@@ -305,7 +306,7 @@ class Merging:
                 self._folds, state = True, self._ready.pop(segment)
             try:
                 check_cancelled(self.job.run_id)
-                stored = self.prefix.extend(state or cast("SegmentStates", self.files).read("segment", segment))
+                stored = self.prefix.extend(state or cast("SegmentStates", self.files).read("segment", segment), self)
                 del state
                 if stored and self.files is not None:
                     self.options.progress(CheckpointEvent(self.files.directory, segment))
@@ -325,12 +326,16 @@ class Merging:
         # Of batches that ended within a segment, what has no neighbour, in order.
         left = sorted(self._halves, key=lambda half: half[2] << half[1])
         if left:
-            self.prefix.extend(merge_states(*map(self._halves.pop, left)))
+            self.prefix.extend(merge_states(*map(self._halves.pop, left)), self)
         if self.prefix.total is None:
             raise ValueError("there is nothing to read: the array or every batch is empty. Give at least one row.")
         return self.prefix.total
 
 
+Coming = dict[int, tuple[GroupTask, str, dict[Key, Any]]]  # the next group of a thread
+
+
+# No object of a pass refers to itself by a detour: its states, and what it shares, go as it ends.
 class LocalPass:
     """One pass in this process: its groups, in order, which each thread takes until none is left."""
 
@@ -347,28 +352,29 @@ class LocalPass:
 
     def work(self) -> None:
         """Fold groups until none is left, or a thread fails."""
-        coming = dict[int, tuple[GroupTask, str, dict[Key, Any]]]()  # the next group
-
-        def begin(*, waits: bool = False) -> bool:
-            if (group := self.claim(waits=waits)) is None:
-                return False
-            task, futures = self.job.cut(group)
-            inputs = {SHARED: self.job.shared, AHEAD: self.threads}
-            inputs |= {key: future.result() for key, future in futures.items()}
-            if self.job.follows:  # a thread holds two reads at most: the next group begins as this one ends
-                start, stop = self.job.layout.reads[self.job.layout.groups[group][0]]
-                inputs[BEGUN] = Begun(begin_read(self.pool, task.reader.with_inputs(inputs), start, stop), begin)
-            coming[group] = task, self.job.run_id, inputs
-            return True
-
+        coming: Coming = {}
         try:
-            while coming or begin(waits=True):
+            while coming or self._begin(coming, waits=True):
                 group = next(iter(coming))
                 with self.crew.task():
                     self.merging.add(group, run_group(*coming.pop(group)))
         except BaseException as error:
             self.stop(error)
             raise
+
+    def _begin(self, coming: Coming, *, waits: bool = False) -> bool:
+        """Add the next group to ``coming``; return whether there is one that may begin."""
+        if (group := self.claim(waits=waits)) is None:
+            return False
+        task, futures = self.job.cut(group)
+        inputs = {SHARED: self.job.shared, AHEAD: self.threads}
+        inputs |= {key: future.result() for key, future in futures.items()}
+        if self.job.follows:  # a thread holds two reads at most: the next group begins as this one ends
+            start, stop = self.job.layout.reads[self.job.layout.groups[group][0]]
+            read = begin_read(self.pool, task.reader.with_inputs(inputs), start, stop)
+            inputs[BEGUN] = Begun(read, partial(self._begin, coming))
+        coming[group] = task, self.job.run_id, inputs
+        return True
 
     def claim(self, *, waits: bool = True) -> int | None:
         """Return the next group, as soon as it may begin; None if there is none."""

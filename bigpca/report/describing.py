@@ -406,6 +406,8 @@ def citations_of(model: Any) -> tuple[str, ...]:
 def solver_of(inner: Any) -> str:
     """Return the solver of a fit, without the class of the model; "" where the class has only one."""
     text = str(getattr(inner, "solver_", "")).removeprefix(type(inner).__name__).strip()
+    if text == "covariance" and not hasattr(inner, "solver"):
+        return ""
     return text[1:-1] if text.startswith("(") else text
 
 

@@ -372,11 +372,6 @@ def save_parquet_of_features(path: Path) -> str:
     return f"{path}/t.parquet::label"
 
 
-def save_records(path: Path) -> str:
-    np.save(path / "t.npy", np.rec.fromarrays([LABELS, ROWS], names=["label", "row"]))
-    return str(path / "t.npy")
-
-
 def save_group(path: Path) -> str:
     group = zarr.open_group(path / "t.zarr")
     for name, values in {"label": LABELS, "row": ROWS}.items():
@@ -385,7 +380,7 @@ def save_group(path: Path) -> str:
 
 
 @pytest.mark.parametrize("keyed", ["stored", "given"])
-@pytest.mark.parametrize("save", [save_parquet, save_parquet_of_features, save_records, save_group])
+@pytest.mark.parametrize("save", [save_parquet, save_parquet_of_features, save_group])
 def test_every_table_of_labels_is_joined_to_every_kind_of_keys(
     save: Callable[[Path], str], keyed: str, tmp_path: Path
 ) -> None:

@@ -666,8 +666,8 @@ class ClusterRun:
                 return
             state = self.ready.pop(self.covered)
             if self.gather:
-                prefix = Prefix(self.files, cast("PassState | None", self.total), self.covered)
-                prefix.extend(cast(PassState, state))
+                prefix = Prefix(cast("PassState | None", self.total), self.covered)
+                prefix.extend(cast(PassState, state), self.files)
                 self.total = prefix.total
             elif self.total is None:
                 self.total = state

@@ -145,13 +145,12 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
     ValueError
         For empty input; and for covariates that do not belong to the rows.
     """
-    given = isinstance(X, da.Array)
-    if not (given or is_lazy(X)):
+    if not is_lazy(X):
         values, names, sample = in_memory(X, estimator, minimum=minimum, single=single)
         rows = Rows.held(values, names=names, sample=sample)
         named = hasattr(X, "loc") or hasattr(X, "obs_names")  # by an index
         return rows.shown(with_index(rows.X, X)) if named else rows
-    seen = dict[str, Look]()
+    seen, given = dict[str, Look](), isinstance(X, da.Array)
     if given:
         opened, sample = open_graph(X, single=single)
     else:
