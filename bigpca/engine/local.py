@@ -315,7 +315,7 @@ class Merging:
                     self._folds = False
                     self.changed.notify_all()
 
-    def finish(self) -> PassState:
+    def merged(self) -> PassState:
         """Return the state of all groups.
 
         Raises
@@ -408,7 +408,7 @@ def run_locally(job: Pass[R], options: Run, resumed: Resumed) -> R:
         if local.error is not None:
             raise local.error
         with local.crew.task():
-            return job.finish(local.merging.finish())
+            return job.finish(local.merging.merged())
     finally:
         local.stop()
         local.crew.close()
@@ -539,7 +539,7 @@ def run_in_order(job: Pass[R], options: Run, resumed: Resumed) -> R:
         collect(0)
     if job.layout.n_rows == job.whole:
         check_end(job.whole, has_row, open_ended=job.open_ended)
-    return job.finish(merging.finish())
+    return job.finish(merging.merged())
 
 
 def check_end(n: int, has_row: Callable[[int], bool], *, open_ended: bool) -> None:

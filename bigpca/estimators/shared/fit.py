@@ -328,7 +328,7 @@ def running(
     ValueError
         If files of the input changed during the run, or a checkpoint is given for rows whose changes go unnoticed.
     """
-    rows, plan, began = fit.rows, fit.plan, time.perf_counter()
+    rows, plan, began = fit.rows, fit.plan, time.perf_counter()  # the plan: this look makes every read of `reads`
     fit.check()
     if rows.origin.unstamped and checkpoint is not None:
         raise CheckpointError(

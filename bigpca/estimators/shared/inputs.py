@@ -582,9 +582,13 @@ def declared_parameters(kind: Any) -> Mapping[str, Parameter]:
 
 
 def summed(estimator: BaseEstimator) -> list[str]:
-    """Return the parameters that act on the sums of rows, which rows that are added later must share."""
+    """Return the parameters that act on the sums of rows, which rows that are added later must share.
+
+    A parameter that nothing declares may act on them.
+    """
     kind: Unchecked = type(estimator)
-    return [name for name, one in declared_parameters(kind).items() if one.acts == "sums"]
+    known = declared_parameters(kind)
+    return [name for name in signature(kind).parameters if name not in known or known[name].acts == "sums"]
 
 
 def check_policies(estimator: BaseEstimator) -> None:

@@ -285,6 +285,8 @@ def test_an_estimator_from_sums_as_it_is_described_adds_rows_merges_and_is_saved
     expected = (X - np.average(X, axis=0, weights=w)) @ (V / np.sqrt(values)) @ V.T
     grown = ZCA().fit(X[:50], sample_weight=w[:50]).partial_fit(X[50:], sample_weight=w[50:])
     both = bp.merge(ZCA().fit(X[:50], sample_weight=w[:50]), ZCA().fit(X[50:], sample_weight=w[50:]))
+    with pytest.raises(ValueError, match="floor was changed after the fit"):  # what nothing declares may act on sums
+        ZCA().fit(X[:50]).set_params(floor=0.1).partial_fit(X[50:])
     model.save(tmp_path / "m.zarr")
     for one in (model, grown, both, bp.load(tmp_path / "m.zarr"), clone(model).fit(X, sample_weight=w)):
         np.testing.assert_allclose(one.transform(X), expected, rtol=1e-9, atol=1e-9)
