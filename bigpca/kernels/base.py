@@ -78,7 +78,7 @@ def raise_to(block: Block, exponent: int) -> None:
     if exponent == 1:
         return
     for _, strip in strips(block):
-        base = strip.copy()
+        base = strip.copy()  # of a strip, which stays in a cache
         for _ in range(exponent - 1):
             strip *= base
 
@@ -97,6 +97,7 @@ def reject_overflow(block: Block, what: str) -> None:
 
 def side_by_side(parts: Iterable[Block], weights: tuple[float, ...], constant: float) -> Block:
     """Return the feature map (b, D) of a weighted sum: those of the parts, and a column for the constant."""
+    # sum_i w_i phi_i(x)'phi_i(y) + c is the product of [sqrt(w_1) phi_1, ..., sqrt(c)].
     scaled = [part * float(np.sqrt(weight)) for part, weight in zip(parts, weights, strict=True)]
     if constant > 0:
         scaled.append(np.full((len(scaled[0]), 1), np.sqrt(constant), scaled[0].dtype))
@@ -359,10 +360,12 @@ class Kernel(ABC):
 
     def __mul__(self, other: Kernel | float) -> Kernel:
         if isinstance(other, Kernel):
+            # Products of products are flat: each entry is one product in float64, however the user wrote it.
             own, more = _as_product(self), _as_product(other)
             return Product((*own.kernels, *more.kernels), (*own.exponents, *more.exponents))
         if not is_number(other):
             return NotImplemented
+        # A factor goes to the weights and the constant: no kernel evaluates another one to multiply it.
         addends = _as_sum(self)
         weights = tuple(float(other) * weight for weight in addends.weights)
         return Sum(addends.kernels, weights, float(other) * addends.constant)
@@ -480,10 +483,12 @@ class Sum(Combined):
 
     @property
     def positive_semidefinite(self) -> bool:
+        # A cone: sums of positive semi-definite matrices are, and a constant adds c 1 1'.
         return min(*self.weights, self.constant) >= 0 and self._all_positive
 
     def block(self, A: Any, B: Any) -> Block:
         parts = (kernel.block(*pair) for kernel, *pair in zip(self.kernels, A, B, strict=True))
+        # One part at a time is in memory beside the sum; what a factor would take out of float32 is widened.
         factors = (*self.weights, self.constant)
         with np.errstate(over="ignore", invalid="ignore"):
             wide = (widened(part, *factors) for part in parts)

@@ -234,6 +234,7 @@ def _fill_sparse(A: PreparedSparse, B: PreparedRows, out: Block, less_squares: b
     """Compute ``(x - shift)'y = x'y - shift'y`` of sparse rows in ``dtype``, rounded once to that of ``out``."""
     exact: Block = out if out.dtype == dtype else np.empty(out.shape, dtype)
     _start(exact, A.squares, B.squares, less_squares)
+    # shift'y is one number a column: sparse rows are never made dense.
     rows = A.rows.astype(dtype, copy=False)
     for j in range(0, out.shape[1], TILE):
         columns = B.columns[:, j : j + TILE]
@@ -249,7 +250,7 @@ def _fill_in_tiles(A: PreparedRows, B: PreparedRows, out: Block, less_squares: b
             left, right = slice(i, i + TILE), slice(j, j + TILE)
             tile = np.empty(out[left, right].shape)
             _start(tile, A.squares[left], B.squares[right], less_squares)
-            for k in range(0, len(A.columns), DEPTH):
+            for k in range(0, len(A.columns), DEPTH):  # copies in float64 stay small, whatever d is
                 columns = A.columns[k : k + DEPTH, left].astype(np.float64)
                 add_product(columns, B.columns[k : k + DEPTH, right].astype(np.float64), tile)
             out[left, right] = tile
@@ -295,7 +296,7 @@ class DotKernel(Kernel):
             return cast(Block, self._values(result, A.width, A.rows.xp))
         for _, strip in strips(result):
             self._values(strip, A.width)
-        if A is B:
+        if A is B:  # BLAS may round x'y and y'x in another order
             mirror_upper(result)
         return result
 
@@ -412,6 +413,7 @@ class Polynomial(AffineKernel):
         return self.coef0 >= 0
 
     def _check_rows(self, A: Prepared, first_row: int) -> None:
+        # |gamma x'y + c| <= gamma |x| |y| + |c| (Cauchy and Schwarz): squares bound all entries of these rows.
         with np.errstate(over="ignore"):
             bounds = self.gamma_for(A.width) * A.squares + abs(self.coef0)
         largest = LARGEST64 ** (1 / self.degree)
@@ -428,6 +430,7 @@ class Polynomial(AffineKernel):
         base = self.gamma_for(d) * max(A.largest, B.largest) + abs(self.coef0)
         safe = SMALLEST32 ** (1 / self.degree) <= base <= LARGEST32 ** (1 / self.degree)
         safe = safe and SMALLEST32 <= max(A.largest, B.largest) <= LARGEST32
+        # A relative error e of the base is one of p e in its power.
         accurate = self.degree * product_error(d, np.dtype(np.float32)) <= HARMLESS
         return np.dtype(np.float32 if safe and accurate else np.float64)
 
@@ -444,6 +447,7 @@ class Polynomial(AffineKernel):
     def feature_width(self, d: int) -> int | None:
         if self.coef0 < 0:
             return None
+        # (x'y)^p = sum over monomials of degree p, with multinomial coefficients; a constant is one more column.
         width = comb(d + (self.coef0 > 0) + self.degree - 1, self.degree)
         return width if width <= WIDEST else None
 

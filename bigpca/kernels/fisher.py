@@ -110,9 +110,11 @@ class GaussianMixtureScore:
         np.square(units, out=squares)
         # Squared differences, because their expansion x^2 - 2 x m + m^2 would cancel for data far from 0.
         logarithms = np.log(weights) - np.log(deviations).sum(axis=1) - squares.sum(axis=2) / 2
-        logarithms -= logarithms.max(axis=1, keepdims=True)
+        logarithms -= logarithms.max(axis=1, keepdims=True)  # exp then underflows to 0 at worst, and one is 1
         posteriors = np.exp(logarithms)
         posteriors /= posteriors.sum(axis=1, keepdims=True)
+        # Scores of weights, means and deviations, each divided by the root of its own Fisher information: with the
+        # posterior g and u = (x - m) / s they are (g - w) / sqrt(w), g u / sqrt(w) and g (u^2 - 1) / sqrt(2 w).
         out[:, :K] = (posteriors - weights) / np.sqrt(weights)
         shares = (posteriors / np.sqrt(weights))[:, :, None]
         units *= shares

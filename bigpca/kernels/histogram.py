@@ -57,6 +57,7 @@ def growth_polynomial(degree: int) -> NDArray[np.float64]:
         values: NDArray[np.float64] = (1 + r) * np.log1p(r) / (r * np.log(2))
         return values
 
+    # Interpolation at Chebyshev's points is within a small factor of the best polynomial of this degree.
     coefficients = np.zeros(degree + 1)
     nodes = chebyshev.chebpts1(degree + 1)
     found = chebyshev.cheb2poly(chebyshev.chebfit(nodes, growth(nodes), degree))
@@ -95,6 +96,7 @@ class HistogramKernel(Kernel):
         histograms = np.ascontiguousarray(self._histograms(rows, first_row))
         if self._term != "jensen shannon":
             return PreparedHistograms(histograms, histograms)
+        # 0 log 0 = 0: the logarithm of 0 is only ever multiplied by 0.
         logarithms = np.zeros_like(histograms)
         np.log2(histograms, out=logarithms, where=histograms > 0)
         return PreparedHistograms(histograms, logarithms)
@@ -257,4 +259,5 @@ class Hellinger(FeatureKernel):
 
     def features(self, rows: Array, first_row: int = 0) -> NDArray[np.floating]:
         reject_negative(rows, first_row, self)
+        # sum_c sqrt(x_c) sqrt(y_c) is a plain product of the roots.
         return np.sqrt(rows)

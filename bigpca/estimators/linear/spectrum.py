@@ -326,6 +326,7 @@ def solve_moments(
     ValueError
         With fewer than two rows left.
     """
+    # Without covariates and groups, sums, summed, joint and moments are one state.
     summed = whole_moments(sums)
     joint = summed.here()
     check_enough_rows(joint.count, omitted, sums=joint.weight_sums)
@@ -338,7 +339,7 @@ def solve_moments(
     scale, spread = None, diagonal_of(S)
     if settings.of_columns:
         scale = column_scale(spread, moments.mean, n, settings.of_columns, weight)
-    if not settings.center:
+    if not settings.center:  # sum x x' = S + w m m'
         S = plus_outer(S, weight, moments.mean)
     if scale is not None:
         S = divided_by(S, scale)
@@ -346,15 +347,18 @@ def solve_moments(
         noise = rounded_squares(spread, moments.mean, weight) / (1.0 if scale is None else scale**2)
         roots = block_roots(S, settings.scale, weight, noise)
         S, scale = divided_by(S, roots), roots if scale is None else scale * roots
+    # From here on, S is the covariance, in units of the scale; its trace is the total variance.
     S /= weight - 1
     columns = diagonal_of(S)
     total = float(columns.sum())
     check_total(total, mean=moments.mean)
+    # Entries from different rows make no Gram matrix: negative eigenvalues say how far it is from one.
     lowest = None
     if isinstance(sums, ObservedPairs):
         whole = mirror_upper(S) if isinstance(S, np.ndarray) else host_array(S)
         lowest = negative_eigenvalue(whole, 0.0, threads=settings.threads) or 0.0
         del whole
+    # All eigenvalues only where rows are fewer than columns: shrinkage of new rows needs what is left beyond k.
     spectrum = all_eigenvalues(S, settings.threads) if n <= d <= WHOLE and isinstance(S, np.ndarray) else None
     values, vectors = top_eigenpairs(S, settings.wanted(n, d), threads=settings.threads)
     rule, errors = by_name(settings.n_components), None
@@ -407,6 +411,7 @@ def block_roots(S: Array, rule: Blocks, weight: float, noise: Vector) -> Vector:
     """
     roots = np.ones(len(noise))
     for own in rule.columns.values():
+        # As multiple factor analysis weighs tables: the first axis of every block then has variance 1.
         block = S[own[:, None], own]
         largest = float(top_eigenpairs(block if isinstance(block, np.ndarray) else host_array(block), 1)[0][0])
         if largest > noise[own].sum():

@@ -45,6 +45,7 @@ class SupervisedResult(SummedRows):
     def checked(self) -> Self:
         """Return itself; raises ValueError for statistics of other rows, labels or axes."""
         self.so_far.checked()
+        # C^-1 times the deviation of each class mean, and times the mean of all.
         c, inverses = len(self.state.moments.counts), self.axes.inverses
         if inverses is not None and len(inverses) != c + 1:
             raise ValueError(f"it has inverses of shape {inverses.shape} for {c} classes")
