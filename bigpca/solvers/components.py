@@ -92,6 +92,7 @@ class RelativeThreshold(ComponentRule):
 
     def choose(self, values: Vector, total: float, n_samples: int, n_features: int) -> int | None:
         """Count the eigenvalues at or above the threshold; undecided if the last one given is among them."""
+        # Values that were not computed are at most the last one that was.
         k = int(np.count_nonzero(values >= self.eps * values[0]))
         return k if k < len(values) or len(values) == min(n_samples, n_features) else None
 
@@ -139,6 +140,7 @@ class Elbow(ComponentRule):
 
 def _farthest(values: Vector, last: float, p: int) -> tuple[int, float]:
     """Return index and height, above the chord turned to slope 0, of the first point farthest below (lambda_1 = 1)."""
+    # Below the chord by the same amount: lambda_i - chord(i), plus what the chord falls by until i.
     heights = values + (1 - last) * np.arange(len(values)) / max(p - 1, 1)
     least = float(np.min(heights))
     return int(np.argmax(heights <= least + TIE)), least
@@ -197,6 +199,7 @@ class GavishDonoho(ComponentRule):
         m, d = n_samples - 1, n_features
         small, large = min(m, d), max(m, d)
         beta = small / large
+        # For unknown noise, s from y_med^2 = m lambda_med = max(m, d) s mu_beta.
         if self.noise_variance is None:
             noise = float(np.median(values[:small])) * m / (large * marchenko_pastur_median(beta))
         else:

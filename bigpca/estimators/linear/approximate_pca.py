@@ -146,6 +146,7 @@ def solve_tutorial(found: Sketched, fit: Settings) -> PCAResult:
     S = found.W.T @ found.Y  # Z'Z / (n - 1), symmetric but for rounding
     eigenvalues, U = top_eigenpairs((S + S.T) / 2, q, threads=fit.threads)
     k = min(_resolve(fit, eigenvalues, found), _bounded(fit, found.count, d, q))
+    # The length of Y u is measured, as it is lambda for true axes only; 0 is that of a direction without variance.
     axes = U[:k] @ found.Y.T
     norms = norm_of(axes, axis=1)
     axes /= np.where(norms > 0, norms, 1.0)[:, None]
@@ -198,6 +199,7 @@ class SketchSettings:
 
     def factor(self, d: int, scale: Vector | None = None) -> SketchFactor:
         """Return W and the probes, which require the scale of the columns, if any, before the read."""
+        # Probes g bound |A - A_hat|_F by products with random vectors, which are of the scaled columns or of none.
         probes = 0 if self.fit.scale and scale is None else PROBES
         inverse = None if scale is None else 1.0 / scale
         return SketchFactor(self.sketch, d, probes, self.sketch.random_state, inverse)

@@ -110,6 +110,7 @@ def solve_dot_state(
     rounding = float(lost_squares(np.array([np.trace(G)]), n_features)[0]) if sparse else 0.0
     if settings.center:
         double_centre(G, weights)
+    # trace(X X') = |X|_F^2: the total variance, which shares need, whatever part of the spectrum is computed.
     total, centred = float(np.trace(G)) / (weight - 1), None
     check_total(total)
     if sparse and settings.center:
@@ -247,6 +248,7 @@ class DotFit(PCAFit):
         room = (resources.room_bytes - held) / resources.threads
         busy = rows.device[0].ahead(2 * resources.threads)
         count = most if room <= 0 else min(most, max(1, busy))  # where none fits, none is tried
+        # More panels are smaller ones, and more reads: each row is read (count + 1) / 2 times.
         while True:
             read = PanelRead.of_panels(rows, count, dtype=self.dtype, blocks=self.blocks)
             cost = read.cost
@@ -316,6 +318,7 @@ class DotFit(PCAFit):
         if settings.of_columns:
             found = self.columns(run).state  # one pass over X
             scale = column_scale(found.squares, found.mean, found.count, settings.of_columns, found.weight)
+            # Centred before they are multiplied, so that no digits go to the mean; zeros of sparse rows stay.
             about = found.mean if settings.center and not rows.sparse else shift
             deviations = rows.mapped(MapStep(Affine(about, 1 / scale), d, 2 * d))
         elif settings.center and not rows.sparse:

@@ -144,6 +144,7 @@ def too_fine(variances: Vector, k: int, tol: float, magnification: float = 1.0) 
     """Whether rounding in float32 products would exceed a tenth of tol, relative to the k-th of these variances."""
     if len(variances) < k:
         return True
+    # Products err by eps times the largest eigenvalue, whichever axis they are of: a small one keeps fewer digits.
     eps = float(np.finfo(np.float32).eps) * magnification
     return FLOOR * eps * float(variances[0]) > tol * float(variances[k - 1])
 
@@ -191,6 +192,7 @@ def _pairs_wanted(
 ) -> int | Callable[[Vector], int]:
     if isinstance(settings.n_components, int | np.integer):
         return partial(_above_rounding, operator, iteration) if operator.resolution else iteration.components
+    # A restart keeps the pairs that are wanted, and needs as many columns again to improve them.
     room = iteration.columns if iteration.columns >= min(operator.shape) else iteration.columns // 2
     return partial(_wanted, settings.n_components, operator, room)
 
@@ -259,6 +261,7 @@ def certify_iteration(
 
 def warn_unconverged(operator: Operator, result: KrylovResult, settings: IterationSettings, run: Run) -> None:
     """Warn with the error of the eigenvalues, and a remedy."""
+    # Rounding is relative to the largest eigenvalue of what was multiplied, tolerances to those of the rows.
     multiplied = float(result.ritz_values[0])  # of the matrix that was multiplied, which may be a shifted one
     largest = multiplied - operator.sigma
     remedy = REMEDIES[result.stopped].format(
