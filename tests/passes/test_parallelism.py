@@ -129,7 +129,7 @@ def test_a_plan_counts_no_more_threads_than_the_run_has_and_than_there_are_tiles
         nystrom = bp.NystromKernelPCA(5, **RBF, n_landmarks=500).plan(X)
         exact = bp.KernelPCA(5, **RBF, solver="dense").plan(np.zeros((6000, 64), "f4"))
     tiles = {one.name: one.shared_by for one in nystrom.costs if one.layout.groups}
-    assert tiles == {"landmarks": 5, "features": 8}
+    assert tiles == {"landmarks": 5, "features": 4}
     assert all(2 < busy < 2 * tiles[read] for read, busy in nystrom.parallelism.items())  # two chunks, each a group
     assert exact.parallelism == {"kernel": 16}
 

@@ -32,7 +32,7 @@ from bigpca.passes.reading.row_maps import MapStep, NumberedMap
 TILE_BYTES = 16 * MIB
 HELD_TILES = 8  # of features that idle threads make at a time
 TILE_ROWS = 4096
-TILE_BYTES_LANDMARK_MOMENTS = 2 * MIB  # of kernel values in float32 that are made at a time
+TILE_BYTES_LANDMARK_MOMENTS = 4 * MIB  # of kernel values in float32 that are made at a time
 
 
 def tile_rows(row_bytes: int) -> int:
