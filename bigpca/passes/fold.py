@@ -105,7 +105,7 @@ class Read(Generic[R_co]):
         finish_bytes: int | None = None,
         collected: bool = False,
     ) -> Read[Folded[A]]:
-        """Declare a read into one state, which is its result, or into several, of which :meth:`to` makes one.
+        """Declare a read into one state, its result, or into several; :meth:`to` then makes the result of them.
 
         Parameters
         ----------
@@ -149,9 +149,18 @@ class Read(Generic[R_co]):
         several = max(map(len, layout.groups), default=1) > 1
         held_reads = 2 if several or (rows.origin.requests[0] and len(layout.groups) > 1) else 1
         cost = read_cost(
-            rows, name, layout, each, dtype, flops=float(layout.n_rows) * done.flops, read=0 if staying else read,
-            copied=copied, scratch=done.bytes, held_reads=held_reads, more=len(layout.reads) > held_reads,
-        )  # fmt: skip
+            rows,
+            name,
+            layout,
+            each,
+            dtype,
+            flops=float(layout.n_rows) * done.flops,
+            read=0 if staying else read,
+            copied=copied,
+            scratch=done.bytes,
+            held_reads=held_reads,
+            more=len(layout.reads) > held_reads,
+        )
         cost = replace(
             cost,
             finish_bytes=cost.finish_bytes if finish_bytes is None else finish_bytes,

@@ -419,10 +419,17 @@ def plan_writing(
     chunk, chunks = min(chunk_rows, rows.n_rows) * row, -(-rows.n_rows // chunk_rows)
     layout = _layout_of(rows, [(i, min(i + chunk_rows, rows.n_rows)) for i in range(0, rows.n_rows, chunk_rows)])
     cost = read_cost(
-        rows, name, layout, (), working, flops=2.0 * rows.n_rows * rows.n_columns * width, read=read,
-        copied=read_rows * price.copied, scratch=mapping + price.work.bytes + 2 * chunk,
+        rows,
+        name,
+        layout,
+        (),
+        working,
+        flops=2.0 * rows.n_rows * rows.n_columns * width,
+        read=read,
+        copied=read_rows * price.copied,
+        scratch=mapping + price.work.bytes + 2 * chunk,
         held=(_reads_ahead(rows, read_rows) - 1) * read,
-    )  # fmt: skip
+    )
     peak = max(cost.peak_bytes + -(-kept // resources.threads), -(-form.commit_bytes(chunk) // resources.threads))
     (requests, in_flight), notes = rows.origin.requests, rows.origin.unnoticed
     if place is not None:

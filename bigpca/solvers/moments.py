@@ -306,8 +306,8 @@ class Scatter:
     def refined(self) -> Frame:
         """Return the frame in which one more read sums the scatter: ``T V (L + t)^-1/2`` of all directions."""
         values, V, _ = self._eigen
-        # There S is near the identity, so that its faintest direction is summed to its own digits; t, the level, keeps
-        # directions of which the first read knows no digit from being divided by nothing.
+        # There S is near the identity, and its faintest direction is summed to its own digits. Without the level t, a
+        # direction that the first read did not resolve would be divided by 0.
         roots = np.sqrt(values + self.level)
         own = V / roots
         return Frame(self.frame.back(own), self.frame.out(V * roots), own.T @ _times(self.frame.noise, own))

@@ -82,7 +82,7 @@ class RoweisFamily:
     Parameters
     ----------
     within : Scatter
-        S_W (d, d), the total scatter where there are no classes. At most ``n - c`` eigenvalues of n rows are not 0.
+        S_W (d, d); the total scatter if there are no classes. With n rows, at most ``n - c`` eigenvalues are not 0.
     between : ndarray of shape (c, d)
         Rows ``sqrt(n_c) (mean_c - mean)'``, whose product is S_B.
     psi : ndarray of shape (m, d)

@@ -252,7 +252,7 @@ def labels_beside(y: BatchLabels, rows: Rows, problem: Problem, missing: str, li
         classes, width = None, 0 if features is None else features.columns
     elif classes is None:
         width = 0 if added or problem.needs_classes else y.width
-    if classes is None and not width:  # labels are, or may be, classes, all of which must be known
+    if classes is None and not width:  # labels may be classes, and all classes must be known before the read
         y.reject()
     values = y.beside(rows.n_rows, classes, width, missing, rows.counted.weights)
     codes = values if classes is not None else replace(values, coded=True)
