@@ -44,18 +44,18 @@ if TYPE_CHECKING:
     from bigpca.estimators.merging import merge as merge
     from bigpca.estimators.pairs.canonical import CCA as CCA
     from bigpca.estimators.pairs.canonical import PLSSVD as PLSSVD
-    from bigpca.estimators.pairs.pls import PLSRegression as PLSRegression
-    from bigpca.estimators.pairs.ridge import Ridge as Ridge
-    from bigpca.estimators.supervised.discriminants import FisherDiscriminantAnalysis as FisherDiscriminantAnalysis
-    from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis as RoweisDiscriminantAnalysis
+    from bigpca.estimators.pairs.regression import PLSRegression as PLSRegression
+    from bigpca.estimators.pairs.regression import Ridge as Ridge
     from bigpca.estimators.supervised.kernel_supervised import (
         KernelRoweisDiscriminantAnalysis as KernelRoweisDiscriminantAnalysis,
     )
     from bigpca.estimators.supervised.kernel_supervised import KernelSupervisedPCA as KernelSupervisedPCA
+    from bigpca.estimators.supervised.linear_supervised import FisherDiscriminantAnalysis as FisherDiscriminantAnalysis
+    from bigpca.estimators.supervised.linear_supervised import RoweisDiscriminantAnalysis as RoweisDiscriminantAnalysis
+    from bigpca.estimators.supervised.linear_supervised import SupervisedPCA as SupervisedPCA
+    from bigpca.estimators.supervised.linear_supervised import SupervisedRandomProjection as SupervisedRandomProjection
     from bigpca.estimators.supervised.roweis_map import roweis_map as roweis_map
     from bigpca.estimators.supervised.scored_pca import ScoredPCA as ScoredPCA
-    from bigpca.estimators.supervised.supervised_pca import SupervisedPCA as SupervisedPCA
-    from bigpca.estimators.supervised.supervised_pca import SupervisedRandomProjection as SupervisedRandomProjection
     from bigpca.quality.pairs import compare_layers as compare_layers
     from bigpca.settings import config as config
     from bigpca.storage.places import ObjectStore as ObjectStore

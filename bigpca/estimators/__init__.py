@@ -33,11 +33,11 @@ HOMES = {  # of public names, which are imported on first use; a model file name
     "bigpca.estimators.loading": "load",
     "bigpca.estimators.merging": "merge",
     "bigpca.estimators.pairs.canonical": "CCA PLSSVD",
-    "bigpca.estimators.pairs.pls": "PLSRegression",
-    "bigpca.estimators.pairs.ridge": "Ridge",
-    "bigpca.estimators.supervised.discriminants": "FisherDiscriminantAnalysis RoweisDiscriminantAnalysis",
+    "bigpca.estimators.pairs.regression": "PLSRegression Ridge",
     "bigpca.estimators.supervised.kernel_supervised": "KernelRoweisDiscriminantAnalysis KernelSupervisedPCA",
+    "bigpca.estimators.supervised.linear_supervised": (
+        "FisherDiscriminantAnalysis RoweisDiscriminantAnalysis SupervisedPCA SupervisedRandomProjection"
+    ),
     "bigpca.estimators.supervised.roweis_map": "roweis_map",
     "bigpca.estimators.supervised.scored_pca": "ScoredPCA",
-    "bigpca.estimators.supervised.supervised_pca": "SupervisedPCA SupervisedRandomProjection",
 }

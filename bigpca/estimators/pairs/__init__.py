@@ -2,8 +2,8 @@
 
 - ``model``  The base of estimators of two sides: their joint moments, with folds, and scores of both sides.
 - ``canonical``  Canonical correlations, and the singular value decomposition of the covariance between two sides.
-- ``pls``  Partial least squares regression.
-- ``ridge``  Ridge regression of all targets on all features, for many penalties, with folds from the same read.
+- ``regression``  Partial least squares regression, and ridge regression of all targets on all features for many
+  penalties, each with folds from the same read.
 
 ``fit(X, Y)`` opens both sides, joins them (``open_pair``), and folds one read into the moments of all columns: a
 ``SumsModel`` of ``linear.sums``. A problem is solved from these alone, for any number of components or penalties.

@@ -1,16 +1,15 @@
 """Axes learned from labels: supervised PCA, Roweis and Fisher discriminants, and their kernel forms.
 
-- ``supervised_pca``, ``discriminants``, ``kernel_supervised``   the public classes; ``discriminants`` also has the
-  distance to the nearest class, ``kernel_supervised`` the fits on Nyström features, or by one sweep
+- ``linear_supervised``, ``kernel_supervised``   the public classes; the first also has the distance to the nearest
+  class, the second the fits on Nyström features, or by one sweep
 - ``scored_pca``        PCA of the features that depend on the labels most: their scores, their number by
   cross-validation, and the row maps to and from them
 - ``roweis_map``        a whole grid of (r1, r2) from one read
-- ``model``             the base of linear models with labels, and their methods as classifiers
+- ``model``             the result of linear models with labels, their base, and their methods as classifiers
 - ``problems``          a point of the Roweis family as a problem in the statistics of labelled rows, and the labels of
   a fit, checked
 - ``label_features``    ``Delta`` with ``K_y = Delta Delta'``: the label kernel is never n x n
 - ``statistics``        the statistics of labelled rows, a state that adds up, and what a model keeps of them
-- ``fits``              the result of such a fit, which is one from sums
 
 Add other features of labels: a ``Problem`` that makes them, which an estimator returns from ``_problem``. Every point
 of the family is solved from one read: counts, means, and the within-class scatter, which is accumulated directly. The

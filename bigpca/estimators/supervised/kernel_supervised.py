@@ -42,11 +42,10 @@ from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import of_all, with_parameters
-from bigpca.estimators.supervised.discriminants import RoweisPoint
+from bigpca.estimators.supervised.linear_supervised import OfLabelKernel, RoweisPoint
 from bigpca.estimators.supervised.model import LABELS
 from bigpca.estimators.supervised.problems import Labelled, Problem, cut_axes, labels_of, read_labels
 from bigpca.estimators.supervised.statistics import KeptLabels, LabelStatistics, Supervision
-from bigpca.estimators.supervised.supervised_pca import OfLabelKernel
 from bigpca.operators.kernel import products
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.kernel_product import KernelProduct

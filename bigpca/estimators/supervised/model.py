@@ -1,21 +1,23 @@
 """The base of models that learn linear axes from labelled rows in one read, whatever problem they solve.
 
-Which methods a model has; the model, which is also a classifier where r2 = 1 (normal classes with one covariance); and
-the row map to its classes, probabilities and discriminant functions.
+The result; which methods a model has; the model, which is also a classifier where r2 = 1 (normal classes with one
+covariance); and the row map to its classes, probabilities and discriminant functions.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from dataclasses import dataclass, replace
-from typing import cast
+from functools import cached_property
+from typing import Self, cast
 
 import numpy as np
 from scipy.special import log_softmax, softmax
 from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Array, DType, Input, Matrix
+from bigpca.arrays import Array, DType, Input, Integers, Matrix, Vector
+from bigpca.blas import one_blas_thread
 from bigpca.data.labels import merge_classes
 from bigpca.engine.driver import solving
 from bigpca.errors import NonFiniteError, counted
@@ -25,20 +27,111 @@ from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.opening import read_mapped, rows_like, rows_of_fit
 from bigpca.estimators.shared.outputs import mapped_to_numbers, maps_rows
-from bigpca.estimators.shared.results import KeptRows
+from bigpca.estimators.shared.results import KeptRows, SummedRows
 from bigpca.estimators.shared.transformer import of_all
-from bigpca.estimators.supervised.fits import SupervisedResult
 from bigpca.estimators.supervised.problems import Problem, labels_of, read_labels
-from bigpca.estimators.supervised.statistics import KeptLabels, LabelStatistics, Supervision
+from bigpca.estimators.supervised.statistics import KeptLabels, LabelStatistics, Supervision, held_statistics
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import Hits
 from bigpca.passes.reading.row_maps import RowMap, row_of
 from bigpca.passes.rows import Rows
+from bigpca.records import of_part, stored
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.eigh import ENOUGH
-from bigpca.solvers.roweis import Discriminants
+from bigpca.solvers.moments import Scatter
+from bigpca.solvers.roweis import Axes, Discriminants
 
 LABELS = frozenset({"labels", "labels beside rows"})
+
+
+@dataclass(frozen=True, kw_only=True)
+class SupervisedResult(SummedRows):
+    """The result of a read of labelled rows and a solve: the fitted attributes, and the statistics.
+
+    Attributes
+    ----------
+    state : LabelStatistics
+    supervision : Supervision
+    axes : Axes
+    refined : Scatter or None
+        S_W of a second read.
+    """
+
+    state: LabelStatistics = stored(of=held_statistics)
+    supervision: Supervision = stored(of=Supervision)
+    axes: Axes = stored(of=Axes)
+    refined: Scatter | None = stored(of=Scatter, default=None)
+
+    @property
+    def so_far(self) -> KeptLabels:
+        """The statistics, to which rows are added."""
+        return KeptLabels(
+            state=self.state, n_omitted_=self.n_omitted_, roundings=self.roundings, supervision=self.supervision
+        )
+
+    def checked(self) -> Self:
+        """Return itself; raises ValueError for statistics of other rows, labels or axes."""
+        self.so_far.checked()
+        # C^-1 times the deviation of each class mean, and times the mean of all.
+        c, inverses = len(self.state.moments.counts), self.axes.inverses
+        if inverses is not None and len(inverses) != c + 1:
+            raise ValueError(f"it has inverses of shape {inverses.shape} for {c} classes")
+        return super().checked()
+
+    components_ = of_part("axes", "components")
+    eigenvalues_ = of_part("axes", "values")
+    rank_ = of_part("axes", "rank")
+    solve_error_ = property(lambda self: self.axes.error or None)
+    mean_ = of_part("state", "mean")
+    total_variance_ = property(lambda self: self.state.total_scatter / self.state.divisor)
+    n_unlabelled_ = of_part("supervision", "unlabelled")
+    missed_label_trace_ = of_part("supervision", "missed_label_trace")
+    classes_ = of_part("supervision", "classes")
+
+    @property
+    def n_components_(self) -> int:
+        """k."""
+        return len(self.axes.values)
+
+    @property
+    def class_counts_(self) -> Integers | Vector | None:
+        """Rows of each class (c,), or sums of their weights."""
+        moments = self.state.moments
+        if self.classes_ is None:
+            return None
+        return moments.counts.astype(np.int64) if moments.weight_sums is None else moments.counts
+
+    @property
+    def class_means_(self) -> Matrix | None:
+        """Means of the classes (c, d)."""
+        return None if self.classes_ is None else self.state.moments.means
+
+    @cached_property
+    def discriminants_(self) -> Discriminants | None:
+        """Of a classifier, if R2 is the within-class scatter alone."""
+        statistics, inverses = self.state, self.axes.inverses
+        if inverses is None:
+            return None
+        with one_blas_thread():  # so that a loaded model has the bits of the one that was saved
+            return Discriminants.of(inverses, statistics.deviations, statistics.mean, statistics.moments.counts)
+
+    @property
+    def coef_(self) -> Matrix | None:
+        """Of the discriminant functions about the origin."""
+        return None if self.discriminants_ is None else self.discriminants_.coefficients
+
+    @property
+    def intercept_(self) -> Vector | None:
+        """Of the same functions."""
+        return None if self.discriminants_ is None else self.discriminants_.intercepts
+
+    @cached_property
+    def explained_variance_ratio_(self) -> Vector | None:
+        """Of a classifier: shares (k,) of the scatter between classes."""
+        if self.discriminants_ is None:
+            return None
+        with one_blas_thread():
+            return self.state.shares_between(self.components_, self.discriminants_.slopes)
 
 
 def classifies(model: SupervisedModel) -> bool:

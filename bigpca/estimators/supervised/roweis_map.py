@@ -22,8 +22,8 @@ from bigpca.estimators.linear.sums import SumsFit
 from bigpca.estimators.shared.fit import called, execute, fit_seed
 from bigpca.estimators.shared.opening import opened, read_mapped, rows_like
 from bigpca.estimators.shared.transformer import finish
-from bigpca.estimators.supervised.discriminants import RoweisDiscriminantAnalysis
-from bigpca.estimators.supervised.fits import SupervisedResult
+from bigpca.estimators.supervised.linear_supervised import RoweisDiscriminantAnalysis
+from bigpca.estimators.supervised.model import SupervisedResult
 from bigpca.estimators.supervised.problems import check_classes, labels_of
 from bigpca.estimators.supervised.statistics import KeptLabels
 from bigpca.parameters import FACTOR

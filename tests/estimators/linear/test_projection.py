@@ -16,7 +16,7 @@ import bigpca as bp
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, Reconstruction, Sketching
 from bigpca.estimators.linear.monitoring import Contributions, StatisticsMap
 from bigpca.estimators.linear.shrinkage import AugmentedScores
-from bigpca.estimators.supervised.discriminants import ClassDistance
+from bigpca.estimators.supervised.linear_supervised import ClassDistance
 from bigpca.estimators.supervised.scored_pca import Selected
 from bigpca.passes.project import plan_writing
 from bigpca.passes.reading.row_maps import Copy, RowMap

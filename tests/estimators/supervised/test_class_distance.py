@@ -13,7 +13,7 @@ from sklearn.covariance import ledoit_wolf
 
 import bigpca as bp
 from bigpca.errors import ApproximationWarning
-from bigpca.estimators.supervised.discriminants import ClassDistance, ledoit_wolf_shrinkage
+from bigpca.estimators.supervised.linear_supervised import ClassDistance, ledoit_wolf_shrinkage
 from tests.builders import power_law
 from tests.estimators.labelled import labelled_rows, within_scatter
 
