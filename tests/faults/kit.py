@@ -150,9 +150,16 @@ def memory_group(limit: int) -> Iterator[Path]:
         group.rmdir()
 
 
-def inside_group(group: Path, command: Sequence[str]) -> list[str]:
-    """Return the command as run in a control group, with all that it starts."""
-    return ["sh", "-c", f'echo $$ > "{group}/cgroup.procs" && exec "$@"', "sh", *command]
+def worker_inside(group: Path, folder: Path) -> list[str]:
+    """Return the options of a worker that joins the control group and believes that it has 2 GiB.
+
+    Its nanny stays outside: in the group, the system could kill it as well, and no worker would come back.
+    """
+    preload = folder / "joining.py"
+    preload.write_text(
+        f"import os\n\ndef dask_setup(worker):\n    open('{group}/cgroup.procs', 'w').write(str(os.getpid()))\n"
+    )
+    return ["--memory-limit", "2GiB", "--preload", str(preload)]
 
 
 class SlowRelay:

@@ -18,7 +18,7 @@ from bigpca.data.dask_arrays import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.engine.cluster.run import ClusterRun
 from tests.engine.conftest import start_cluster
-from tests.faults.kit import inside_group, memory_group, process, worker_command
+from tests.faults.kit import memory_group, process, worker_command, worker_inside
 from tests.passes.kit import bits, logged, moments_of
 
 N, D = 2000, 24
@@ -74,7 +74,7 @@ def test_a_group_whose_worker_the_system_kills_for_memory_is_named_with_the_numb
         memory_group(600 << 20) as group,
         dask.config.set({"distributed.scheduler.allowed-failures": 0}),
         LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0", silence_logs=50, host="127.0.0.1") as cluster,
-        process(inside_group(group, worker_command(cluster.scheduler_address, tmp_path, "--memory-limit", "2GiB"))),
+        process(worker_command(cluster.scheduler_address, tmp_path, *worker_inside(group, tmp_path))),
         Client(cluster, set_as_default=False) as client,
         client.as_current(),
     ):
@@ -84,7 +84,7 @@ def test_a_group_whose_worker_the_system_kills_for_memory_is_named_with_the_numb
             r"GiB\).*more memory"
         )
         with pytest.raises(RuntimeError, match=said):
-            moments_of(X, workers_timeout=600)
+            moments_of(X, workers_timeout=300)
         moments_of(bp.open(store), workers_timeout=600)  # the worker that took its place works
 
 
