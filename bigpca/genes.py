@@ -17,8 +17,7 @@ from bigpca.data.checks import LARGEST_EXACT
 from bigpca.data.sparse import in_blocks
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import required
-from bigpca.estimators.shared.folds import placed_in_folds
-from bigpca.estimators.shared.opening import read_once
+from bigpca.estimators.shared.opening import placed_in_folds, read_once
 from bigpca.forms import Values
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates

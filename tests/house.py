@@ -285,7 +285,7 @@ KINDS = {
     "grids": (r"grid|is_labelled|DataArray|^labels$", r"data/grids\.py|shared/labelled\.py"),
     "batches": (r"batch|open_ended|in_order|^once$", r"data/batches\.py"),
     "sides and covariates": (r"side|covariate|^given$|widths", r"estimators/pairs/|passes/(side_by_side|residuals)"),
-    "groups and folds": (r"group(?!s?$)|folds?$|FoldStates|^groups$", r"accumulators/folds\.py|shared/folds\.py"),
+    "groups and folds": (r"group(?!s?$)|folds?$|FoldStates|^groups$", r"accumulators/folds\.py"),
     "objects": (r"object_|is_object|ObjectStore$|^place$|requests|claim", r"storage/(objects|places|requests)\.py"),
     "changed input": (r"stamp|unchanged|looks?$|comparing|InputChanged", r"storage/files\.py"),
     "cost and plan": (r"cost|_bytes$|flops|prices?$|peak|^plan|loops", r"planning\.py"),

@@ -27,10 +27,9 @@ from bigpca.errors import (
     required,
 )
 from bigpca.estimators.pairs.model import open_pair
-from bigpca.estimators.shared.folds import jackknife, placed_in_folds
 from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side
-from bigpca.estimators.shared.opening import given_beside, read_once
+from bigpca.estimators.shared.opening import given_beside, placed_in_folds, read_once
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.cross_moments import CrossMoments
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
@@ -354,9 +353,12 @@ def _error(states: Sequence[State], statistic: Callable[[State], Any]) -> Any:
         return None
     try:
         with warnings.catch_warnings(action="ignore", category=ApproximationWarning):  # the whole was judged
-            found = jackknife(np.array([statistic(state) for state in left_out(states)]))
+            values = np.array([statistic(state) for state in left_out(states)])
     except ValueError:  # of too few rows
         return None
+    f = len(values)
+    # The jackknife over f folds (Efron & Tibshirani 1993, eq. 11.5): s^2 = (f - 1) / f sum_g (t_g - mean t)^2.
+    found = np.sqrt((f - 1) / f * np.sum((values - values.mean(axis=0)) ** 2, axis=0))
     return found if found.ndim else float(found)
 
 

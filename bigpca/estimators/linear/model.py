@@ -43,9 +43,9 @@ from bigpca.estimators.linear.monitoring import (
 )
 from bigpca.estimators.linear.spectrum import PCAResult
 from bigpca.estimators.shared.certificates import BoundedSubspaces
-from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
+from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports, component_names
+from bigpca.estimators.shared.files import held_folds
 from bigpca.estimators.shared.fit import fit_seed
-from bigpca.estimators.shared.folds import held_folds
 from bigpca.estimators.shared.growing import Grows, check_same_steps, read_more, required, solve_later
 from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, check_features, check_policies, in_memory, is_lazy
 from bigpca.estimators.shared.opening import (
@@ -55,7 +55,6 @@ from bigpca.estimators.shared.opening import (
 )
 from bigpca.estimators.shared.outputs import Destination, mapped_to_rows, maps_rows
 from bigpca.estimators.shared.results import KeptRows
-from bigpca.estimators.shared.tables import component_names
 from bigpca.estimators.shared.transformer import of_all
 from bigpca.passes.accumulators.folds import FoldStates, merged
 from bigpca.passes.accumulators.moments import Moments

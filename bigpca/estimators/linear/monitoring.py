@@ -30,10 +30,9 @@ from bigpca.errors import check_choice, closest, counted, positive_integer, real
 from bigpca.estimators.linear.maps import LogLikelihood, Projection, limits_of, orthonormality_error
 from bigpca.estimators.linear.spectrum import PCAResult
 from bigpca.estimators.shared.fit import PLANNED_ROWS
-from bigpca.estimators.shared.inputs import Lazy, Unchecked, settle_non_finite
+from bigpca.estimators.shared.inputs import BaseEstimator, Lazy, Unchecked, settle_non_finite
 from bigpca.estimators.shared.opening import maps_of, read_mapped, rows_like
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, mapped_to_rows, maps_rows
-from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.estimators.shared.transformer import Estimator, Found
 from bigpca.host import HOST
 from bigpca.passes.accumulators.kept_rows import RowSample

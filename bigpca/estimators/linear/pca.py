@@ -33,14 +33,13 @@ from bigpca.estimators.linear.spectrum import (
     solve_moments,
 )
 from bigpca.estimators.shared.fit import Fit, RandomState
-from bigpca.estimators.shared.folds import check_folds, placed_in_folds
 from bigpca.estimators.shared.growing import check_same_steps, kept_by, not_kept, solve_later, twin
 from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import maps_of, preprocessors_of
+from bigpca.estimators.shared.opening import maps_of, placed_in_folds, preprocessors_of
 from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
-from bigpca.passes.accumulators.folds import FoldStates, left_out
+from bigpca.passes.accumulators.folds import FoldStates, check_folds, left_out
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor

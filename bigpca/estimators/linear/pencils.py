@@ -25,10 +25,9 @@ from bigpca.estimators.linear.pca import PCA, moments_of_both
 from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsModel, SumsResult
 from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
-from bigpca.estimators.shared.folds import placed_in_folds
 from bigpca.estimators.shared.growing import kept_by
 from bigpca.estimators.shared.inputs import Unchecked, check_parameters
-from bigpca.estimators.shared.opening import set_known
+from bigpca.estimators.shared.opening import placed_in_folds, set_known
 from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import OF_ALL, with_parameters
 from bigpca.parameters import Parameter

@@ -17,8 +17,7 @@ from bigpca.errors import check_choice, warn_approximation
 from bigpca.estimators.linear.maps import TILE_BYTES, Projection, incomplete_bytes
 from bigpca.estimators.linear.monitoring import scored
 from bigpca.estimators.linear.spectrum import PCAResult
-from bigpca.estimators.shared.inputs import settle_non_finite
-from bigpca.estimators.shared.sklearn_bases import BaseEstimator
+from bigpca.estimators.shared.inputs import BaseEstimator, settle_non_finite
 from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import L2, RowMap
 from bigpca.solvers.shrinkage import augmented_bytes, augmented_scores, shrinkage_factors

@@ -17,8 +17,8 @@ from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import positive_integer
 from bigpca.estimators.linear.maps import SecondRead, read_again
+from bigpca.estimators.shared.files import held_folds
 from bigpca.estimators.shared.fit import Fit, unfitted
-from bigpca.estimators.shared.folds import held_folds
 from bigpca.estimators.shared.growing import Grows
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import rows_of_fit

@@ -32,7 +32,6 @@ from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.folds import check_folds, placed_in_folds
 from bigpca.estimators.shared.growing import check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, settle_non_finite
 from bigpca.estimators.shared.labelled import (
@@ -46,6 +45,7 @@ from bigpca.estimators.shared.labelled import (
 from bigpca.estimators.shared.opening import (
     fitted_preprocessors,
     opened,
+    placed_in_folds,
     policies,
     read_once,
     reject_groups,
@@ -63,7 +63,7 @@ from bigpca.estimators.shared.results import KeptRows, RowCounts, checked_count
 from bigpca.estimators.shared.transformer import of_all
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.base import Accumulator, column_scale
-from bigpca.passes.accumulators.folds import FoldStates, whole_moments
+from bigpca.passes.accumulators.folds import FoldStates, check_folds, whole_moments
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.reading.row_maps import (

@@ -5,16 +5,14 @@
   one planned read of them for what is said of all
 - ``fit``           ``Fit``: one way to solve a problem, whose passes are declared once; ``choose`` compares fits by
   cost; a run and its surroundings; the seed of a fit
-- ``inputs``        what users may pass as X, checked once at the entrance; what a fit made of its rows
+- ``inputs``        what users may pass as X, checked once at the entrance; what a fit made of its rows; scikit-learn's
+  base classes, with types
 - ``outputs``       rows mapped by a fitted model, and where they go: to the caller, lazily or at once, or to a store
 - ``labelled``      labelled arrays in and out: columns without values, scores, rows on the grid of the fit, Datasets
-- ``folds``         which fold or group each row is in, for fits that keep a state for each
 - ``growing``       ``partial_fit`` and what ``merge`` needs, for all families
-- ``exporting``     linear maps for other libraries; patterns on the grid of the features
-- ``tables``        names and tables of components, the report, and how a model is displayed
+- ``exporting``     what a fitted model gives: names, tables, the report, its display; maps for other libraries
 - ``results``       the fitted numbers: a frozen record, or in its place the solve that will return it
 - ``certificates``  bounds of the error of approximate fits, and their warnings
-- ``sklearn_bases``  scikit-learn's base classes, with types
 - ``files``         a fitted estimator as arrays and JSON values; rows with which a kernel compares new rows
 
 ``fit`` opens X (``inputs``), gets the ``Fit`` of the class, raises if its plan does not fit in memory, and executes it

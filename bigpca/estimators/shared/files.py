@@ -23,11 +23,13 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.source import Source
 from bigpca.data.sources import open as open_array
 from bigpca.errors import ModelFormatError, brief
+from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.reading.readers import DirectReader
 from bigpca.passes.reading.row_maps import GeneMap, Profile
 from bigpca.passes.residuals import Residuals
 from bigpca.preprocessing import L2, Log1p, NormalizeTotal, PearsonResiduals, Power, Standardize
-from bigpca.records import Coding, Held, Values, pack
+from bigpca.records import PART, Coding, Held, Values, pack
 from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import Blocks, CosLatitude, Patterson, Whitening
@@ -226,6 +228,24 @@ def unpack_values(packed: list[Any]) -> Array:
 
 
 OF_VALUES: Coding = (lambda values: (pack_values(values), {}), lambda packed, own, held: unpack_values(packed))
+
+
+def held_folds(held: Held, name: str, template: Accumulator) -> Accumulator:
+    """Return the template of the statistics of that name in a file, which may be one state for each fold or group.
+
+    Raises
+    ------
+    ValueError
+        For a file with another number of groups.
+    """
+    folds = {key.partition("_")[0] for key in named(held.arrays, f"{name}{PART}states_")}
+    if not folds:
+        return template
+    labels = unpack_values(held.values["groups"]) if "groups" in held.values else None
+    if labels is not None and len(labels) != len(folds):
+        raise ValueError(f"it has statistics of {len(folds)} groups, and {len(labels)} labels of groups")
+    found = template if isinstance(template, FoldStates) else FoldStates(template, 1)
+    return replace(found, n_folds=len(folds), labels=labels)
 
 
 def _encode_all(model: Any, grid: Grid | None, arrays: dict[str, Array], parameters: Values | None = None) -> Values:

@@ -32,7 +32,7 @@ from bigpca.engine.local import threads_here
 from bigpca.engine.planning import SMALLER_CHUNKS, PassCost, Plan, SolveCost, plan_of
 from bigpca.engine.run import Run
 from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
-from bigpca.estimators.shared.sklearn_bases import BaseEstimator
+from bigpca.estimators.shared.inputs import BaseEstimator
 from bigpca.host import HOST
 from bigpca.passes.fold import Declared, costs
 from bigpca.passes.prices import counting_reads

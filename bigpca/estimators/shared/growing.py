@@ -17,10 +17,9 @@ from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import format_bytes
 from bigpca.estimators.shared.fit import called, execute, unfitted
-from bigpca.estimators.shared.inputs import Unchecked, check_parameters, summed
+from bigpca.estimators.shared.inputs import BaseEstimator, Unchecked, check_parameters, summed
 from bigpca.estimators.shared.opening import opened, record_rows, set_known
 from bigpca.estimators.shared.results import Result, Waiting
-from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.rows import Rows
 from bigpca.records import check_shapes
 from bigpca.settings import setting

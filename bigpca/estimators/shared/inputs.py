@@ -17,7 +17,6 @@ from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
 import bigpca.dask_array as da
@@ -59,6 +58,33 @@ from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.side_by_side import check_paired, rows_at
 from bigpca.solvers.scaling import Whitening
 from bigpca.storage.files import Look, digest, one_look
+
+MYPY = False  # mypy takes it for true; other checkers have stubs of scikit-learn, and should see its classes
+
+# scikit-learn has no types: with bases of type Any, mypy would let our constructors take any further names, since it
+# could not tell what those bases take.
+if MYPY:
+
+    class BaseEstimator:
+        """What the estimators use of it; mypy takes all other names for Any."""
+
+        def __getattr__(self, name: str) -> Any: ...
+        def __getstate__(self) -> dict[str, object]: ...
+        def __sklearn_clone__(self) -> Any: ...
+        def __sklearn_tags__(self) -> Any: ...
+        def _repr_html_inner(self) -> str: ...
+        def _repr_mimebundle_(self, **options: Any) -> dict[str, str]: ...
+        @classmethod
+        def _get_param_names(cls) -> list[str]: ...
+
+    class TransformerMixin:
+        """Of methods that it adds, each is Any."""
+
+    class ClassifierMixin:
+        """Of methods that it adds, each is Any."""
+
+else:
+    from sklearn.base import BaseEstimator, ClassifierMixin, TransformerMixin  # noqa: F401 # for other modules
 
 Names: TypeAlias = NDArray[np.object_] | None
 Unchecked: TypeAlias = Any  # an Input, or a parameter, inside: until its type is checked

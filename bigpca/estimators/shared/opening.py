@@ -6,6 +6,7 @@ the one planned read of rows for what a model, or a measure of quality, says of 
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import ClassVar, Generic, TypeVar
@@ -22,6 +23,7 @@ from bigpca.engine.local import threads_here
 from bigpca.errors import naming_argument
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import (
+    BaseEstimator,
     Unchecked,
     check_names,
     check_parameters,
@@ -30,8 +32,8 @@ from bigpca.estimators.shared.inputs import (
     open_covariates,
 )
 from bigpca.estimators.shared.labelled import naming_places, without_empty_columns
-from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.accumulators.base import Accumulator
+from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.row_maps import MapStep, RowMap, RowPreprocessor
@@ -201,6 +203,46 @@ def reject_groups(model: BaseEstimator) -> None:
         f"groups were passed to this {type(model).__name__}, which uses none: bigpca.Ridge with several alphas "
         "divides them into folds, and bigpca.PCA keeps the moments of each. Leave them out."
     )
+
+
+def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, least: int = 2) -> FoldStates:
+    """Return the states of folds, with the fold of each row of sides that are begun.
+
+    Rows of one label are a fold. Without labels, a fold is a hash of the key of the row, and where rows have no keys,
+    of its number. So rows with keys have the same folds in any order and in any process, and all rows that a pattern
+    makes of one sample are in one fold.
+
+    Raises
+    ------
+    ValueError
+        For labels that are missing or do not belong to the rows, and for fewer than ``least`` groups.
+    """
+    from bigpca.data.keys import in_row_order, keys_of_rows  # imports all formats of labels
+    from bigpca.data.labels import class_values, one_each, reject_gaps
+
+    sides = joined.origin.sides
+    if groups is not None:
+        if joined.order.open_ended:
+            raise ValueError(
+                "there are groups, but batches of an unknown number of rows. Give it: "
+                "from_batches(batches, shape=(n, d))."
+            )
+        given = one_each(in_row_order(groups, sides[0].given, word="group"), joined.n_rows, "group", gaps=True)
+        present = joined.counted.which(joined.n_rows)
+        reject_gaps(given.gaps & present, "group")
+        codes = np.zeros(len(present), np.int32)
+        names, codes[present] = np.unique(given.values[present], return_inverse=True)
+        if len(names) < least:
+            raise ValueError(f"all rows are in the group {names.tolist()[0]!r}; at least {least} groups were expected.")
+        labels = class_values(names, np.zeros(len(names), bool))
+        return replace(states, n_folds=len(names), codes=codes, labels=labels)
+    for keys in (keys_of_rows(side.given) for side in sides):
+        if keys.names is not None and not keys.loose:
+            hashes = (hashlib.blake2b(key.encode("utf-8", "surrogatepass"), digest_size=4) for key in keys.names)
+            drawn = np.fromiter((int.from_bytes(one.digest(), "big") for one in hashes), np.int64)
+            folds = (drawn * states.n_folds >> 32).astype(np.int32)
+            return replace(states, codes=folds if keys.places is None else folds[keys.places])
+    return states
 
 
 def policies(model: BaseEstimator) -> dict[str, Unchecked]:

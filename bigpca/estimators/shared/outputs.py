@@ -25,10 +25,9 @@ from bigpca.data.roles import ROWS
 from bigpca.engine.events import ProgressArgument, resolve_progress
 from bigpca.engine.run import Run
 from bigpca.estimators.shared.fit import called
-from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores
+from bigpca.estimators.shared.inputs import BaseEstimator, Lazy, Unchecked, open_scores
 from bigpca.estimators.shared.labelled import grid_of, labelled_rows, labels_for, rows_on_grid
 from bigpca.estimators.shared.opening import maps_of, opened, policies
-from bigpca.estimators.shared.sklearn_bases import BaseEstimator
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor, chained
 from bigpca.passes.residuals import steps_beside

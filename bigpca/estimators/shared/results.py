@@ -14,10 +14,10 @@ from typing import ClassVar, Generic, Self, TypeVar, cast
 
 from bigpca.arrays import Array
 from bigpca.engine.driver import solving_with
-from bigpca.estimators.shared.folds import check_folds
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.base import WeightSums
+from bigpca.passes.accumulators.folds import check_folds
 from bigpca.records import size_of, stored
 from bigpca.solvers.eigh import EPS
 

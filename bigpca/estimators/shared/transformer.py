@@ -32,9 +32,19 @@ from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
 from bigpca.engine.planning import Plan
 from bigpca.errors import ShortTraceback, an, closest, warn_approximation
+from bigpca.estimators.shared.exporting import Tables
 from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed, unfitted
-from bigpca.estimators.shared.inputs import Lazy, Steps, Unchecked, as_fitted, is_lazy, open_rows
+from bigpca.estimators.shared.inputs import (
+    BaseEstimator,
+    Lazy,
+    Steps,
+    TransformerMixin,
+    Unchecked,
+    as_fitted,
+    is_lazy,
+    open_rows,
+)
 from bigpca.estimators.shared.labelled import labelled_rows, labels_for, naming_places, open_on_grid
 from bigpca.estimators.shared.opening import (
     fitted_preprocessors,
@@ -52,8 +62,6 @@ from bigpca.estimators.shared.outputs import (
     whole_map,
 )
 from bigpca.estimators.shared.results import Result, Traits, Waiting
-from bigpca.estimators.shared.sklearn_bases import BaseEstimator, TransformerMixin
-from bigpca.estimators.shared.tables import Tables
 from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, preprocessors
 from bigpca.passes.residuals import LearnedResiduals, Residuals

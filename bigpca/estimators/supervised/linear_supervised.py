@@ -16,10 +16,9 @@ from bigpca.arrays import Array, Input, Matrix, Path, Vector
 from bigpca.engine.driver import solving
 from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.fit import RandomState
-from bigpca.estimators.shared.inputs import Lazy, settle_non_finite
+from bigpca.estimators.shared.inputs import BaseEstimator, ClassifierMixin, Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.results import Traits
-from bigpca.estimators.shared.sklearn_bases import BaseEstimator, ClassifierMixin
 from bigpca.estimators.shared.transformer import Estimator, of_all, with_parameters
 from bigpca.estimators.supervised.model import LABELS, SupervisedModel, SupervisedResult
 from bigpca.estimators.supervised.problems import Problem, ProjectionProblem, SupervisedProblem, check_conditioning

@@ -24,14 +24,13 @@ from bigpca.errors import an
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.pairs.model import squared_errors
-from bigpca.estimators.shared.exporting import LinearExports
+from bigpca.estimators.shared.exporting import LinearExports, components_index
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, RandomState, fit_seed, running_part, unfitted, with_reads
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import opened, policies, rows_of_fit
 from bigpca.estimators.shared.outputs import whole_map
 from bigpca.estimators.shared.results import Result, Traits
-from bigpca.estimators.shared.tables import components_index
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, finish, with_parameters
 from bigpca.estimators.supervised.problems import Labelled, Problem, labels_of, read_labels
 from bigpca.estimators.supervised.statistics import LabelStatistics

@@ -214,3 +214,16 @@ def whole_moments(state: Accumulator) -> Moments:
     if not isinstance(found, Moments):
         raise TypeError(f"the state holds {type(found).__name__}, Moments were expected")
     return found
+
+
+def check_folds(before: Accumulator | None, added: Accumulator) -> None:
+    """Reject states of rows with other folds than those before; raises as :meth:`FoldStates.union`."""
+    if before is None:
+        return
+    if isinstance(before, FoldStates) and isinstance(added, FoldStates):
+        before.union(added)
+    elif isinstance(before, FoldStates) or isinstance(added, FoldStates):
+        raise ValueError(
+            "some rows were fitted with a state for each fold or group, others with one. Fit all rows by the same "
+            "parameters, and give groups= for all or for none."
+        )
