@@ -24,9 +24,9 @@ if TYPE_CHECKING:
     from bigpca.data.feature_writer import FeatureWriter as FeatureWriter
     from bigpca.data.ingest import ingest as ingest
     from bigpca.data.sources import open as open
-    from bigpca.estimators.kernel.approximate_kernel_pca import ApproximateKernelPCA as ApproximateKernelPCA
+    from bigpca.estimators.kernel.approximations import ApproximateKernelPCA as ApproximateKernelPCA
+    from bigpca.estimators.kernel.approximations import NystromKernelPCA as NystromKernelPCA
     from bigpca.estimators.kernel.kernel_pca import KernelPCA as KernelPCA
-    from bigpca.estimators.kernel.nystrom_kernel_pca import NystromKernelPCA as NystromKernelPCA
     from bigpca.estimators.layers import fit_layers as fit_layers
     from bigpca.estimators.layers import plan_layers as plan_layers
     from bigpca.estimators.linear.approximate_pca import ApproximatePCA as ApproximatePCA

@@ -76,7 +76,7 @@ def test_a_file_of_a_public_name_needs_no_second_importer() -> None:
     homes, single = {"bigpca.estimators.linear.factor_analysis", "bigpca.data.ingest"}, set(house.one_importer())
     assert all(len(house.importers()[module]) == 1 for module in homes)
     assert not homes & single
-    assert "bigpca.kernels.fisher" in single
+    assert "bigpca.kernels.histogram" in single
 
 
 def test_files_entered_are_counted() -> None:

@@ -18,9 +18,8 @@ Add an estimator: a final class in the folder of its family, its name in the tab
 """
 
 HOMES = {  # of public names, which are imported on first use; a model file names one of these estimators
-    "bigpca.estimators.kernel.approximate_kernel_pca": "ApproximateKernelPCA",
+    "bigpca.estimators.kernel.approximations": "ApproximateKernelPCA NystromKernelPCA",
     "bigpca.estimators.kernel.kernel_pca": "KernelPCA",
-    "bigpca.estimators.kernel.nystrom_kernel_pca": "NystromKernelPCA",
     "bigpca.estimators.layers": "fit_layers plan_layers",
     "bigpca.estimators.linear.approximate_pca": "ApproximatePCA",
     "bigpca.estimators.linear.factor_analysis": "FactorAnalysis",

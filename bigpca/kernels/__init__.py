@@ -6,8 +6,8 @@
 - ``histogram``  sums over columns of a term of two numbers, compiled, without a temporary per pair
 - ``string``     common substrings, and common subsequences by a compiled dynamic programme
 - ``loops``      what ``distance``, ``histogram`` and ``string`` have compiled
-- ``fisher``     how a row would change a model's parameters
-- ``custom``     what the caller brings: a precomputed matrix, or a Python function of two blocks of rows
+- ``custom``     what the caller brings: a precomputed matrix, a Python function of two blocks of rows, or a model,
+  whose parameters a row would change (Fisher)
 - ``algebra``    kernels derived from one kernel: inside an RBF, normalised
 """
 
@@ -20,10 +20,9 @@ from typing import Any
 from bigpca.errors import closest
 from bigpca.kernels.algebra import Normalized, RBFOf, normalized, rbf_of
 from bigpca.kernels.base import Kernel, Product, Sum
-from bigpca.kernels.custom import FromFunction, Precomputed
+from bigpca.kernels.custom import Fisher, FromFunction, GaussianMixtureScore, Precomputed
 from bigpca.kernels.distance import RBF, Laplacian
 from bigpca.kernels.dot import Cosine, Linear, Polynomial, Tanh
-from bigpca.kernels.fisher import Fisher, GaussianMixtureScore
 from bigpca.kernels.histogram import (
     ChiSquare,
     GeneralizedHistogramIntersection,

@@ -18,7 +18,7 @@ from bigpca.engine.jobs import PassState
 from bigpca.engine.local import threads_here
 from bigpca.engine.planning import Layout, PassCost
 from bigpca.engine.run import Run
-from bigpca.operators.base import PROBES, Operator, Probes, Products
+from bigpca.operators import PROBES, Operator, Probes, Products
 from bigpca.passes.accumulators.base import Weighted, WeightSums, column_scale, joined
 from bigpca.passes.accumulators.dot_matrix import DotProduct
 from bigpca.passes.accumulators.kept_rows import RowSample

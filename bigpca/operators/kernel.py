@@ -7,7 +7,7 @@ import numpy as np
 from bigpca.arrays import Matrix, Vector, norm_of, working_dtype
 from bigpca.engine.run import Run
 from bigpca.kernels.base import Kernel
-from bigpca.operators.base import PROBES, Operator, Probes, Products
+from bigpca.operators import PROBES, Operator, Probes, Products
 from bigpca.passes.accumulators.kernel_product import (
     KernelProduct,
     reject_contradicted,

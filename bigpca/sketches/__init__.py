@@ -1,8 +1,8 @@
 """Sketches: random (or averaging) matrices that shorten rows and nearly preserve their dot products.
 
-- ``base``               the interface: a (d, q) matrix W, defined by a seed; and the cache of its parts
-- ``random_projection``  Gaussian, sparse signs, feature hashing, and the subsampled randomised Hadamard transform
-- ``downsample``         averages of neighbours, for images and feature maps
+- ``base``      the interface: a (d, q) matrix W, defined by a seed; and the cache of its parts
+- ``matrices``  Gaussian, sparse signs, feature hashing, and the subsampled randomised Hadamard transform; and averages
+  of neighbours, for images and feature maps
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from typing import Any
 
 from bigpca.records import described
 from bigpca.sketches.base import Sketch
-from bigpca.sketches.downsample import Downsample
-from bigpca.sketches.random_projection import SRHT, FeatureHash, Gaussian, SparseSign
+from bigpca.sketches.matrices import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
 
 __all__ = ["Downsample", "FeatureHash", "Gaussian", "SRHT", "Sketch", "SparseSign", "sketch_from"]
 

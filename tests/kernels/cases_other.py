@@ -9,8 +9,7 @@ from itertools import combinations
 import numpy as np
 
 from bigpca.arrays import Vector
-from bigpca.kernels.custom import Precomputed
-from bigpca.kernels.fisher import Fisher, GaussianMixtureScore
+from bigpca.kernels.custom import Fisher, GaussianMixtureScore, Precomputed
 from bigpca.kernels.histogram import (
     ChiSquare,
     GeneralizedHistogramIntersection,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from sklearn.mixture import GaussianMixture
 
-from bigpca.kernels.fisher import Fisher, GaussianMixtureScore
+from bigpca.kernels.custom import Fisher, GaussianMixtureScore
 
 
 def fitted(K: int = 3, d: int = 4, seed: int = 0) -> GaussianMixture:

@@ -14,8 +14,15 @@ import bigpca as bp
 from bigpca.engine.run import Run
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
-from bigpca.landmarks import SAMPLINGS, LandmarkRequest, Landmarks, landmark_passes, select_landmarks
-from bigpca.landmarks.samplings import draw_rows, drawing
+from bigpca.landmarks import (
+    SAMPLINGS,
+    LandmarkRequest,
+    Landmarks,
+    draw_rows,
+    drawing,
+    landmark_passes,
+    select_landmarks,
+)
 from bigpca.passes.accumulators.landmark_moments import square_block
 from bigpca.passes.accumulators.row_weights import Residual
 from bigpca.passes.fold import costs

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.engine.run import Run
-from bigpca.operators.base import PROBES
+from bigpca.operators import PROBES
 from bigpca.operators.covariance import CovarianceOperator, CovariancePasses
 from bigpca.passes.fold import sample_runs, sample_size
 from bigpca.passes.rows import Rows

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.engine.run import Run
-from bigpca.operators.base import PROBES
+from bigpca.operators import PROBES
 from bigpca.operators.covariance import DotOperator, dot_products
 from bigpca.passes.rows import Rows
 from tests.builders import offset_data

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca import kernels
 from bigpca.engine.run import Run
-from bigpca.operators.base import PROBES
+from bigpca.operators import PROBES
 from bigpca.operators.kernel import KernelOperator, products, squares
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import kernel_layout

@@ -328,7 +328,7 @@ def test_columns_of_srht_are_orthogonal_where_nothing_is_padded(q, d):
 @pytest.mark.parametrize("few_bytes", [False, True])
 def test_srht_works_for_any_d_and_any_split_of_the_hadamard_matrix(q, d, few_bytes, monkeypatch):
     if few_bytes:
-        monkeypatch.setattr("bigpca.sketches.random_projection.HADAMARD_BYTES", 4096)
+        monkeypatch.setattr("bigpca.sketches.matrices.HADAMARD_BYTES", 4096)
     W, rows = SRHT(q).matrix(d), block(3, d)
     assert (np.abs(SRHT(q).apply(rows) - rows @ W) <= rounding(rows, W)).all()
     np.testing.assert_allclose(np.abs(W), 1 / math.sqrt(q), rtol=1e-15)

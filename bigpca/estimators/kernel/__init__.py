@@ -1,8 +1,8 @@
 """Kernel PCA: axes in the feature space of a kernel, exact, by a sketch, or by landmarks.
 
-- ``kernel_pca``, ``approximate_kernel_pca``, ``nystrom_kernel_pca``   the public classes; ``kernel_pca`` also chooses
-  its fit by cost: the whole kernel matrix of few rows, or block Krylov iteration on ``HKH`` (a few sweeps, nothing of
-  size n x n); ``approximate_kernel_pca`` has a sketch of the kernel matrix (one sweep or two)
+- ``kernel_pca``, ``approximations``   the public classes: KernelPCA chooses its fit by cost, the whole kernel matrix of
+  few rows, or block Krylov iteration on ``HKH`` (a few sweeps, nothing of size n x n); ApproximateKernelPCA has a
+  sketch of the kernel matrix (one sweep or two), NystromKernelPCA landmarks
 - ``model``        the base of kernel models: parameters, which methods exist, scores, distances, pre-images
 - ``landmarks``    landmarks, Nyström features, and PCA of them: NystromKernelPCA; and, for a kernel with an exact
   finite feature map, linear PCA of the features

@@ -55,7 +55,7 @@ from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.host import HOST
 from bigpca.kernels.base import FIXED_BYTES, Kernel
 from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
-from bigpca.operators.base import PROBES
+from bigpca.operators import PROBES
 from bigpca.operators.kernel import ALIKE, KernelOperator, products
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre

@@ -37,7 +37,7 @@ from bigpca.estimators.shared.growing import not_kept
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
-from bigpca.operators.base import PROBES, Probes
+from bigpca.operators import PROBES, Probes
 from bigpca.operators.covariance import (
     CovarianceOperator,
     CovariancePasses,

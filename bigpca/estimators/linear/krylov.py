@@ -31,7 +31,7 @@ from bigpca.estimators.linear.spectrum import (
 )
 from bigpca.estimators.shared.certificates import Certificate, certify, warn_if_doubtful
 from bigpca.estimators.shared.fit import EXACT_SECONDS
-from bigpca.operators.base import PROBES, Operator
+from bigpca.operators import PROBES, Operator
 from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_products
 from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotProduct
 from bigpca.passes.panels import ColumnRead, column_layout

@@ -15,7 +15,7 @@ from sklearn.utils.metaestimators import available_if
 from bigpca.arrays import Matrix, Vector, norm_of
 from bigpca.errors import warn_approximation
 from bigpca.estimators.shared.inputs import BaseEstimator
-from bigpca.operators.base import Probes
+from bigpca.operators import Probes
 from bigpca.records import of_part, stored
 from bigpca.solvers.certificates import (
     FAILURE,

@@ -11,7 +11,7 @@ import bigpca as bp
 from bigpca import kernels
 from bigpca.errors import ApproximationWarning
 from bigpca.estimators.kernel import landmarks
-from bigpca.landmarks.samplings import Landmarks
+from bigpca.landmarks import Landmarks
 from tests.estimators.kernel.test_kernel_scores import rows_at
 
 N, K = 120, 6

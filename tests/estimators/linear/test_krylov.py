@@ -21,7 +21,7 @@ from bigpca.engine.events import Event, PassEvent
 from bigpca.errors import ApproximationWarning, MemoryBudgetError
 from bigpca.estimators.linear import krylov as iteration
 from bigpca.estimators.linear import krylov as krylov_fit
-from bigpca.operators.base import Products
+from bigpca.operators import Products
 from bigpca.operators.covariance import CovarianceOperator
 from bigpca.passes.fold import sample_runs, sample_size
 from bigpca.passes.reading import blocks

@@ -1,8 +1,14 @@
-"""Landmarks of a Nyström approximation: what a fit asks for and gets, and the samplings that choose them.
+"""Landmarks of Nyström approximations: what a fit asks for and gets, and the samplings that choose them.
 
-First the pass by which samplings draw rows; then landmarks that the caller chose, and those drawn with weights that are
-known from the rows alone or from one sweep; pivoted Cholesky and k-means, which look at the kernel
-matrix or at clusters; and the table of all.
+A fit makes a ``LandmarkRequest`` from its rows, with their view and maps, and declares ``landmark_passes``;
+``select_landmarks`` then checks the sampling and calls its function, which folds ``BestRows`` with a ``RowWeight`` and
+returns ``Landmarks`` in the dtype of the rows.
+
+First the pass by which samplings draw rows; then landmarks that the caller chose; "uniform", "diagonal" and
+"column-norm", whose weights are known from the rows alone or from one sweep; "rpcholesky", randomly pivoted Cholesky in
+one read or a few; "kmeans", cluster centres, by dask-ml; and the table of all.
+
+Add a sampling: a function and its passes, one row of ``SAMPLINGS``, one row in ``tests/landmarks``.
 """
 
 from __future__ import annotations
