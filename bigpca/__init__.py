@@ -21,9 +21,9 @@ if TYPE_CHECKING:
     from bigpca import scales as scales
     from bigpca import sketches as sketches
     from bigpca.data.batches import from_batches as from_batches
-    from bigpca.data.feature_writer import FeatureWriter as FeatureWriter
-    from bigpca.data.ingest import ingest as ingest
     from bigpca.data.sources import open as open
+    from bigpca.data.stores import FeatureWriter as FeatureWriter
+    from bigpca.data.stores import ingest as ingest
     from bigpca.estimators.kernel.approximations import ApproximateKernelPCA as ApproximateKernelPCA
     from bigpca.estimators.kernel.approximations import NystromKernelPCA as NystromKernelPCA
     from bigpca.estimators.kernel.kernel_pca import KernelPCA as KernelPCA
@@ -65,9 +65,8 @@ __version__ = "0.1.0"
 HOMES = {
     **ESTIMATORS,
     "bigpca.data.batches": "from_batches",
-    "bigpca.data.feature_writer": "FeatureWriter",
     "bigpca.storage.places": "ObjectStore",
-    "bigpca.data.ingest": "ingest",
+    "bigpca.data.stores": "FeatureWriter ingest",
     "bigpca.data.sources": "open",
     "bigpca.quality.pairs": "compare_layers",
     "bigpca.settings": "config",

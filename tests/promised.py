@@ -13,7 +13,7 @@ import bigpca as bp
 from bigpca.cli.output import MEANINGS
 from bigpca.engine import checkpoint
 from bigpca.estimators.shared.transformer import Estimator
-from bigpca.storage import groups, outputs
+from bigpca.storage import carriers, outputs
 from tests.test_docstrings import entries_of, listed, sections_of
 
 
@@ -60,7 +60,7 @@ def promised() -> dict[str, Any]:
         },
         "exit codes": {str(int(code)): meaning for code, meaning in MEANINGS.items()},
         "formats": {
-            "models": list(groups.MODEL_FORMAT),
+            "models": list(carriers.MODEL_FORMAT),
             "outputs": list(outputs.FORMAT),
             "checkpoints": checkpoint.FORMAT,
         },

@@ -34,7 +34,7 @@ TIERS: list[tuple[str, ...]] = [
     ("preprocessing",),  # names of passes.reading
     ("passes.accumulators",),
     ("passes",),  # the verbs
-    ("data.ingest",),
+    ("data.stores",),
     ("operators",),
     ("landmarks",),
     ("export",),  # linear maps for other libraries
@@ -135,7 +135,8 @@ def problem(importer: str, imported: str) -> str | None:
     root = imported.partition(".")[0]
     if root == "bigpca":
         there = part_of(imported.removeprefix("bigpca").lstrip("."))
-        if here != there and tier_of(there) >= tier_of(here):
+        inside = there.startswith(f"{importer}.")  # a room lists the public names of all its files
+        if here != there and tier_of(there) >= tier_of(here) and not inside:
             return f"bigpca.{importer} imports {imported}, which is not below it"
     if here in PURE and root in ("dask", "distributed", "zarr", "dask_ml"):
         return f"bigpca.{importer} imports {imported}: {here} is NumPy and SciPy only"
@@ -313,8 +314,8 @@ def test_dask_ml_is_never_imported_at_the_top_of_a_module() -> None:
         ("solvers.eigh", "bigpca.dask_array"),
         ("data.sources", "dask.array"),
         ("data.sources", "bigpca.passes.rows"),
-        ("data.sources", "bigpca.data.ingest"),
-        ("passes.rows", "bigpca.data.ingest"),
+        ("data.sources", "bigpca.data.stores"),
+        ("passes.rows", "bigpca.data.stores"),
         ("passes.rows", "bigpca"),
         ("estimators.pca", "bigpca.cli"),
         ("quality.axes", "bigpca.cli.diagnosis"),
@@ -329,7 +330,7 @@ def test_an_upward_arrow_is_seen(importer: str, imported: str) -> None:
 @pytest.mark.parametrize(
     ("importer", "imported"),
     [
-        ("data.ingest", "bigpca.passes.project"),
+        ("data.stores", "bigpca.passes.project"),
         ("passes.rows", "bigpca.data.sources"),
         ("cli.fitting", "bigpca"),
         ("demo", "bigpca.quality.memory"),

@@ -33,7 +33,7 @@ from bigpca.engine.planning import Plan, format_seconds, format_times
 from bigpca.errors import an, counted, format_bytes
 from bigpca.settings import setting
 from bigpca.storage.files import kind_of
-from bigpca.storage.forms import STORES, check_extension
+from bigpca.storage.outputs import STORES, check_extension
 
 READ_BEFORE = "nothing again: an earlier run read all rows"
 DECIDING = ("solver", "rows", "reads", "time", "peak memory", "limit")  # shown of a plan without --verbose

@@ -114,8 +114,7 @@ def shown(bar: TerminalProgress, output: Streams, kept: str | None = None) -> li
 def made_at(path: str | None, fingerprint: str | None, kind: str = "array") -> Provenance | None:
     """Return the record of what an equal command has made at a path: an array, a table or a model; else None."""
     from bigpca.data.provenance import provenance_of
-    from bigpca.storage.carriers import carrier
-    from bigpca.storage.groups import kind_at
+    from bigpca.storage.carriers import carrier, kind_at
 
     if path is None or fingerprint is None or (Path(path).suffix != ".parquet" and kind_at(path) != kind):
         return None
@@ -142,7 +141,7 @@ def reject_existing(
     if path is None:
         return
     from bigpca.storage.carriers import carrier
-    from bigpca.storage.forms import STORES, check_extension, form_of
+    from bigpca.storage.outputs import STORES, check_extension, form_of
 
     if what != "scores":
         check_extension(path, *STORES)

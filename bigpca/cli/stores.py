@@ -161,7 +161,7 @@ def info(path: str, shows: o.Shows, *, member: str | None = None, references: li
         lines = {} if made is None else made.lines()
         if not shows.verbose:
             lines = {name: text for name, text in lines.items() if name not in ("model digest", "versions")}
-        from bigpca.storage.groups import kind_at
+        from bigpca.storage.carriers import kind_at
 
         if kind_at(path) not in (None, "array"):
             from bigpca.estimators.loading import load

@@ -24,10 +24,8 @@ In reading order:
   ``bp.reliability``
 - ``keys``         a key for each row beside the numbers of a store; the rules of a join; weights and labels joined to
   rows by key; ``bigpca.data.by_key``
-- ``provenance``   how a model or scores were made
-- ``roles``        whether an array beside a model holds rows or scores, and of which model
-- ``feature_writer``   ``bp.FeatureWriter``: batches to one Zarr array, resumable
-- ``ingest``, ``verification``    commands on whole stores; ``ingest`` alone may import ``passes``
+- ``provenance``   how a model or scores were made; whether an array holds rows or scores, and of which model
+- ``stores``       whole stores: ``bp.ingest``, ``bp.FeatureWriter`` and ``bp.verify``; alone may import ``passes``
 
 ``bp.open`` gets a ``Source`` from ``files`` and creates one Dask task per chunk; a fit gets that record back from
 ``source_of`` and reads it directly, without the graph.
@@ -47,14 +45,14 @@ if TYPE_CHECKING:
     from bigpca.data.lags import lagged as lagged
     from bigpca.data.lags import unlagged as unlagged
     from bigpca.data.provenance import provenance_of as provenance_of
-    from bigpca.data.verification import verify as verify
+    from bigpca.data.stores import verify as verify
     from bigpca.data.weights import reliability as reliability
 
 HOMES = {
     "bigpca.data.keys": "by_key stored_keys",
     "bigpca.data.lags": "lagged unlagged",
     "bigpca.data.provenance": "provenance_of",
-    "bigpca.data.verification": "verify",
+    "bigpca.data.stores": "verify",
     "bigpca.data.weights": "reliability",
 }
 

@@ -40,8 +40,8 @@ from bigpca.data.tables import PARQUET_SUFFIXES, TableRows
 from bigpca.data.zarr_arrays import is_array_directory, open_node, place_at, read_whole
 from bigpca.errors import brief, counted, listed
 from bigpca.storage.files import disk_path, kind_of, local_path, public
-from bigpca.storage.forms import KEY_COLUMN
 from bigpca.storage.grammar import KEYS
+from bigpca.storage.outputs import KEY_COLUMN
 
 log = logging.getLogger("bigpca")
 Ends: TypeAlias = "Callable[[da.Array], bool]"

@@ -26,7 +26,7 @@ from bigpca.data.flat_files import files_in
 from bigpca.data.source import Stamp, StoredRows, Wanted, file_stamp, parts_of
 from bigpca.errors import MAX_MESSAGE, CorruptedChunkError, brief, closest, required, shorten
 from bigpca.storage.files import kind_of
-from bigpca.storage.forms import KEY_COLUMN, TABLE_MARK
+from bigpca.storage.outputs import KEY_COLUMN, TABLE_MARK
 
 PARQUET_SUFFIXES = (".parquet", ".pq")
 BATCHES = 8  # in which one column of a row group is decoded: builders of Arrow double what they hold as they grow

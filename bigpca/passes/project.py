@@ -51,7 +51,7 @@ from bigpca.passes.reading.row_maps import Chain, MapStep, RowMap, map_run
 from bigpca.passes.rows import Rows, may_have_keys, pass_over, unchanged
 from bigpca.storage import Annotations, ChunkRecord, ChunkWriter, Output, create_output
 from bigpca.storage.files import content_digest, digest, is_objects, is_within, name_of, public
-from bigpca.storage.forms import STORE, Form, NpyForm
+from bigpca.storage.outputs import STORE, Form, NpyForm
 
 log = logging.getLogger("bigpca")
 # Writing is a pass with one output chunk per group and an empty state. The output is invisible until it is complete,

@@ -19,7 +19,7 @@ from bigpca.data.checks import check_dtype
 from bigpca.data.containers import check_chunk_shape, is_dask_frame, is_path_list, reject_foreign
 from bigpca.data.keys import aligned
 from bigpca.data.labels import one_each
-from bigpca.data.roles import are_scores
+from bigpca.data.provenance import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import is_sparse
 from bigpca.errors import an, component_columns, format_bytes
@@ -308,7 +308,7 @@ def drawn_scores(model: Any, X: Any = None, said: str = "", *, seed: int = 0, mo
         Of rows only the drawn ones are transformed. That reads lazy rows once, which a line of the log announces with
         its bytes.
     said : {"rows", "scores", ""}
-        What the caller said of X; otherwise :func:`bigpca.data.roles.are_scores` decides.
+        What the caller said of X; otherwise :func:`bigpca.data.provenance.are_scores` decides.
 
     Raises
     ------

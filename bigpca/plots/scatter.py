@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from bigpca.arrays import Input, Matrix, Vector
-from bigpca.data.roles import given_array
+from bigpca.data.provenance import given_array
 from bigpca.errors import an
 from bigpca.plots.data import (
     DrawnScores,

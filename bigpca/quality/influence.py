@@ -16,7 +16,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Input, Matrix, Vector, unpack
-from bigpca.data.roles import are_scores, given_array
+from bigpca.data.provenance import are_scores, given_array
 from bigpca.data.sources import open as open_array
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import Shown, an, brief, check_choice, positive_integer, real_number, warn_approximation

@@ -24,7 +24,7 @@ import numpy as np
 from bigpca.arrays import Array, Input, Integers, Matrix, Vector
 from bigpca.data.keys import Keys, aligned, keys_of_rows
 from bigpca.data.labels import one_each
-from bigpca.data.roles import are_scores
+from bigpca.data.provenance import are_scores
 from bigpca.data.sources import open as open_array
 from bigpca.errors import an, brief, counted
 from bigpca.passes.rows import Rows
@@ -356,7 +356,7 @@ class ScoresRead:
 
 
 def read_scores(model: Any, scores: Input) -> ScoresRead:
-    """Read scores (n, k) once; raises as :func:`bigpca.data.roles.are_scores`."""
+    """Read scores (n, k) once; raises as :func:`bigpca.data.provenance.are_scores`."""
     opened = open_array(scores)
     are_scores(model, scores, opened, "scores")
     n = int(opened.shape[0])

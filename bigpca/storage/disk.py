@@ -25,9 +25,7 @@ import numpy as np
 
 from bigpca.errors import CorruptedChunkError, MemoryBudgetError, OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import files
-from bigpca.storage.chunks import ChunkRecord, ChunkWriter, First
 from bigpca.storage.files import Contents, Stored, read_document, read_regular, temporary_sibling, writing
-from bigpca.storage.forms import Annotations, Form, TableForm, with_manifest
 from bigpca.storage.grammar import (
     JOURNAL,
     MEMBERS,
@@ -42,7 +40,21 @@ from bigpca.storage.grammar import (
     there,
 )
 from bigpca.storage.lock import RunLock
-from bigpca.storage.outputs import FORMAT, Output, OutputLayout, Reserved, partial_document, rows_at_end
+from bigpca.storage.outputs import (
+    FORMAT,
+    Annotations,
+    ChunkRecord,
+    ChunkWriter,
+    First,
+    Form,
+    Output,
+    OutputLayout,
+    Reserved,
+    TableForm,
+    partial_document,
+    rows_at_end,
+    with_manifest,
+)
 
 MAX_LOG_BYTES = 2**30  # of the journal of one process
 FSYNC_BYTES = 2**20  # smaller chunks are not fsynced one by one; a resume checks their bytes instead

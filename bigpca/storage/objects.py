@@ -31,7 +31,6 @@ import numpy as np
 
 from bigpca.blas import numerical_environment
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError, brief
-from bigpca.storage.chunks import ChunkRecord, ChunkWriter, First
 from bigpca.storage.files import (
     Content,
     Contents,
@@ -42,7 +41,6 @@ from bigpca.storage.files import (
     parsed_document,
     temporary_folder,
 )
-from bigpca.storage.forms import Annotations, Form, TableForm, with_manifest
 from bigpca.storage.grammar import (
     CONTROL,
     MEMBERS,
@@ -59,7 +57,20 @@ from bigpca.storage.grammar import (
     there,
     waiting,
 )
-from bigpca.storage.outputs import Output, OutputLayout, Reserved, partial_document, rows_at_end
+from bigpca.storage.outputs import (
+    Annotations,
+    ChunkRecord,
+    ChunkWriter,
+    First,
+    Form,
+    Output,
+    OutputLayout,
+    Reserved,
+    TableForm,
+    partial_document,
+    rows_at_end,
+    with_manifest,
+)
 from bigpca.storage.places import Entry, ObjectStore
 from bigpca.storage.requests import Request, get_part, in_order, requests, together
 

@@ -19,7 +19,7 @@ from pandas import DataFrame
 
 import bigpca as bp
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
-from bigpca.storage import chunks, disk, files
+from bigpca.storage import disk, files, outputs
 from bigpca.storage.files import atomic_write_bytes
 from tests.conftest import everywhere, local_or_memory
 from tests.storage.writing import opened
@@ -30,8 +30,8 @@ KEYS = [f"image {i}" for i in range(50)]
 CHUNK = 8
 DIES: dict[str, tuple[Any, str, int]] = {
     "between a chunk and its record": (disk.DiskChunks, "_log", 3),
-    "between keys and their chunk": (chunks.ChunkWriter, "begin", 3),
-    "before the last chunk": (chunks.ChunkWriter, "begin", 6),
+    "between keys and their chunk": (outputs.ChunkWriter, "begin", 3),
+    "before the last chunk": (outputs.ChunkWriter, "begin", 6),
     "between the last chunk and its record": (disk.DiskChunks, "_log", 6),
     "before the manifest": (files, "atomic_write_bytes", 9),
     "before it becomes visible": (files, "publish", 1),

@@ -9,7 +9,7 @@ import pytest
 import zarr
 from zarr.codecs import Crc32cCodec, GzipCodec, ZstdCodec
 
-from bigpca.data.verification import VerifyReport, verify
+from bigpca.data.stores import VerifyReport, verify
 
 X = np.random.default_rng(2).normal(size=(20, 6)).astype("f4")
 

@@ -18,7 +18,7 @@ from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ZstdCode
 import bigpca as bp
 import bigpca.data.sources as sources
 from bigpca.data import zarr_arrays
-from bigpca.data.verification import verify
+from bigpca.data.stores import verify
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.errors import CorruptedChunkError, MissingChunksError
 

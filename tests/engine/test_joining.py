@@ -26,7 +26,7 @@ from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca.blas import blas_description
-from bigpca.data.ingest import ingest
+from bigpca.data.stores import ingest
 from bigpca.engine.cluster.watch import PACKAGES, check_versions
 from bigpca.engine.events import Event, GroupEvent
 from bigpca.engine.run import Run

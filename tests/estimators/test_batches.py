@@ -24,7 +24,7 @@ from pyarrow.dataset import dataset
 
 import bigpca as bp
 from bigpca.data import batches, checks
-from bigpca.data.verification import verify
+from bigpca.data.stores import verify
 from bigpca.engine import layout
 from bigpca.engine.events import CheckpointEvent, Event, GroupEvent, SkipEvent
 from bigpca.passes import project

@@ -29,8 +29,8 @@ from bigpca.engine import layout
 from bigpca.engine.events import CheckpointEvent, Event
 from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import objects
-from bigpca.storage.forms import Annotations, NpyForm
 from bigpca.storage.grammar import PROBE
+from bigpca.storage.outputs import Annotations, NpyForm
 from bigpca.storage.places import ObjectStore
 from tests.cli.running import run as run_command
 from tests.cli.running import words

@@ -19,7 +19,7 @@ from bigpca.engine.run import Run
 from bigpca.passes.project import output_chunk_rows, project_in_memory, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap
 from bigpca.passes.rows import Rows
-from bigpca.storage.forms import STORE, Form, NpyForm
+from bigpca.storage.outputs import STORE, Form, NpyForm
 from tests.passes.kit import interrupt_after, logged, normal, reads_in, rows_read, write_store
 
 N, D, K = 1000, 12, 3
@@ -229,8 +229,8 @@ def test_ingested_dtype_can_be_chosen(tmp_path: Path) -> None:
 def test_a_store_has_64_chunks_of_4_mib_or_more_which_are_whole_chunks_or_parts_of_them(
     least: int, native: int, rows: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr("bigpca.data.ingest.MIN_GROUP_BYTES", least * 16)
-    monkeypatch.setattr("bigpca.data.ingest.SLAB_BYTES", 2000 * 16)
+    monkeypatch.setattr("bigpca.data.stores.MIN_GROUP_BYTES", least * 16)
+    monkeypatch.setattr("bigpca.data.stores.SLAB_BYTES", 2000 * 16)
     X = normal(3000, 4)
     write_store(tmp_path / "x.zarr", X, (native, 4))
     found = bp.ingest(tmp_path / "x.zarr", tmp_path / "a.zarr")

@@ -15,7 +15,7 @@ import pytest
 import bigpca as bp
 from bigpca.cli.stores import components_table, facts
 from bigpca.cli.stores import describe as record_of
-from bigpca.data.roles import are_scores
+from bigpca.data.provenance import are_scores
 from bigpca.estimators.shared.exporting import in_a_line
 from bigpca.plots.data import shares_or_none, whole_of
 from bigpca.plots.style import percents

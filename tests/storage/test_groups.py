@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from bigpca.errors import ModelFormatError, OutputExistsError
-from bigpca.storage import files, groups, objects, read_group, write_group
+from bigpca.storage import carriers, files, objects, read_group, write_group
 from bigpca.storage.places import ObjectStore
 from tests.conftest import everywhere, local_or_memory
 
@@ -62,7 +62,7 @@ def rewrite(path, change, *, rehash=False):
     change(metadata)
     if rehash:
         own = metadata["attributes"]["bigpca"]
-        own["attributes_sha256"] = groups._attributes_digest(own, metadata["attributes"]["attributes"])
+        own["attributes_sha256"] = carriers._attributes_digest(own, metadata["attributes"]["attributes"])
     (path / "zarr.json").write_text(json.dumps(metadata))
 
 
@@ -92,7 +92,7 @@ def test_memory_order_and_byte_order_do_not_matter(place, array):
 
 
 def test_large_arrays_are_chunked_along_the_leading_axes(tmp_path, monkeypatch):
-    monkeypatch.setattr(groups, "CHUNK_BYTES", 1000)
+    monkeypatch.setattr(carriers, "CHUNK_BYTES", 1000)
     wide = np.arange(600.0).reshape(2, 300)
     tall = np.arange(600.0).reshape(300, 2)
     write_group(tmp_path / "m", {"wide": wide, "tall": tall}, {}, kind="PCA", format_version=(1, 0))
@@ -358,9 +358,9 @@ def test_a_model_that_is_replaced_as_it_is_read_is_read_once_more(before, tmp_pa
             (tmp_path / "new.zarr").rename(path)
 
     name = "_read_array" if before == "an array" else "_read_header"
-    read = getattr(groups, name)
-    monkeypatch.setattr(groups, name, replaced)
-    monkeypatch.setattr(groups.time, "sleep", slept)
+    read = getattr(carriers, name)
+    monkeypatch.setattr(carriers, name, replaced)
+    monkeypatch.setattr(carriers.time, "sleep", slept)
     assert_same(load(path))
     assert done
 
@@ -383,7 +383,7 @@ def test_a_model_in_an_object_store_that_is_replaced_as_it_is_read_is_read_once_
 
 def test_what_fails_for_another_reason_is_read_once(tmp_path, monkeypatch):
     reads = []
-    monkeypatch.setattr(groups, "_got_group", lambda *given: reads.append(1) or 1 / 0)
+    monkeypatch.setattr(carriers, "_got_group", lambda *given: reads.append(1) or 1 / 0)
     with pytest.raises(ZeroDivisionError):
         load(tmp_path)
     assert len(reads) == 1

@@ -17,11 +17,11 @@ import zarr
 
 from bigpca import FeatureWriter
 from bigpca.errors import OutputExistsError, OutputLockedError, OutputWriteError
-from bigpca.storage import ChunkRecord, RunLock, chunks, create_output, disk, files, objects, read_group, write_group
+from bigpca.storage import ChunkRecord, RunLock, create_output, disk, files, objects, outputs, read_group, write_group
 from bigpca.storage.carriers import carrier
 from bigpca.storage.disk import DiskOutput
 from bigpca.storage.files import publish
-from bigpca.storage.forms import form_of
+from bigpca.storage.outputs import form_of
 from bigpca.storage.places import ObjectStore
 from tests.conftest import everywhere, local_or_memory
 from tests.house import PACKAGE
@@ -43,10 +43,10 @@ def test_metadata_are_those_that_zarr_writes(kind):
         chunks=(2, 3),
         compressors=[zarr.codecs.ZstdCodec(level=1, checksum=True)],
         filters=None,
-        fill_value=chunks.fill_value(dtype),
+        fill_value=outputs.fill_value(dtype),
         attributes=attributes,
     )
-    made = chunks.array_metadata((5, 3), dtype, (2, 3), chunks.fill_value(dtype), 1, attributes)
+    made = outputs.array_metadata((5, 3), dtype, (2, 3), outputs.fill_value(dtype), 1, attributes)
     assert json.dumps(made) == json.dumps(json.loads(held["zarr.json"].to_bytes()))
 
 
@@ -385,7 +385,7 @@ from pathlib import Path
 import numpy as np
 import zarr.storage, zarr.codecs  # once, not in every child; no thread has started
 import bigpca.storage as storage
-from bigpca.storage.forms import form_of
+from bigpca.storage.outputs import form_of
 
 def model(path, value, **options):
     storage.write_group(path, {"axes": np.eye(4) * value}, {"value": value}, kind="PCA",

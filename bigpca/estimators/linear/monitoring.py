@@ -22,7 +22,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, DType, Input, Integers, Path, Vector, working_dtype
-from bigpca.data.roles import STATISTICS
+from bigpca.data.provenance import STATISTICS
 from bigpca.devices import Namespace
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument

@@ -34,8 +34,8 @@ from bigpca.sketches import Sketch, sketch_from
 from bigpca.solvers.components import decode_components, encode_components
 from bigpca.solvers.scaling import Blocks, CosLatitude, Patterson, Whitening
 from bigpca.storage import MODEL_FORMAT, Annotations, write_group
-from bigpca.storage.chunks import is_storable
 from bigpca.storage.files import content_digest, digest, kind_of, public, real_path
+from bigpca.storage.outputs import is_storable
 
 _RECORDS = (
     *(L2, Log1p, NormalizeTotal, Profile, PearsonResiduals, Power, Standardize, GeneMap, Residuals),

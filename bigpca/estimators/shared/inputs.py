@@ -41,7 +41,7 @@ from bigpca.data.containers import (
 from bigpca.data.dask_arrays import carried, names_of, open_graph, source_of, taken_from, viewed, with_index
 from bigpca.data.grids import COMPONENT, FEATURE, Grid, Labels, is_held
 from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
-from bigpca.data.roles import are_scores
+from bigpca.data.provenance import are_scores
 from bigpca.data.sources import feature_names, open_samples
 from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import as_csr, is_csr, is_sliced, is_sparse
@@ -240,7 +240,7 @@ def as_column(Y: Unchecked) -> tuple[Unchecked, bool]:
 
 
 def open_scores(model: BaseEstimator, X: Unchecked) -> Rows:
-    """Open scores of a model; raises as :func:`bigpca.data.roles.are_scores`."""
+    """Open scores of a model; raises as :func:`bigpca.data.provenance.are_scores`."""
     rows = open_rows(_by_component(X, len(model.get_feature_names_out())), type(model).__name__)
     are_scores(model, X, X if type(X) is np.ndarray else rows.X, "scores")
     return as_given(rows, lazy=rows.origin.lazy and not is_held(X))

@@ -20,8 +20,7 @@ from bigpca.arrays import Path
 from bigpca.data.batches import has_batches
 from bigpca.data.dask_arrays import carrying
 from bigpca.data.grids import Grid
-from bigpca.data.provenance import Made
-from bigpca.data.roles import ROWS
+from bigpca.data.provenance import ROWS, Made
 from bigpca.engine.events import ProgressArgument, resolve_progress
 from bigpca.engine.run import Run
 from bigpca.estimators.shared.fit import called
@@ -35,7 +34,7 @@ from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import beside_covariates
 from bigpca.settings import brought_by, setting
 from bigpca.storage.files import is_objects, name_of, path_of
-from bigpca.storage.forms import form_of
+from bigpca.storage.outputs import form_of
 
 Method = TypeVar("Method")
 Class = TypeVar("Class", bound=type)

@@ -24,7 +24,7 @@ from bigpca.passes.rows import Rows
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, SparseSign
 from bigpca.sketches.base import CACHE
 from bigpca.storage import places
-from bigpca.storage.forms import NpyForm
+from bigpca.storage.outputs import NpyForm
 from tests.estimators.stores import unreadable
 from tests.peaks import traced_peak
 

@@ -12,7 +12,7 @@ import pytest
 import bigpca as bp
 from bigpca.data.keys import stored_keys
 from bigpca.data.provenance import provenance_of
-from bigpca.storage.forms import NpyForm
+from bigpca.storage.outputs import NpyForm
 from tests.builders import data_with_spectrum, power_law
 from tests.estimators.stores import unreadable
 

@@ -1,37 +1,157 @@
-"""Write batches of rows, such as a network produces them, to one Zarr array that is complete or absent."""
+"""Whole stores of rows: copied from any source, written batch by batch, and checked chunk by chunk."""
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
+import pathlib
 import time
+import zlib
 from collections import deque
-from concurrent.futures import Future, wait
-from contextlib import suppress
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import closing, suppress
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from bigpca.arrays import Array, Input
+import bigpca.dask_array as da
+from bigpca.arrays import Array, Input, Path, working_dtype
 from bigpca.csr import form_of
+from bigpca.data import zarr_format
 from bigpca.data.batches import same_columns, split_batch
-from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, row_width
+from bigpca.data.checks import NATIVE_BYTES, check_dtype, check_shape, is_decode_error, row_width
+from bigpca.data.containers import is_zarr_array
 from bigpca.data.keys import KeyList
-from bigpca.data.provenance import Provenance
+from bigpca.data.provenance import Made, Provenance
+from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import row_range
-from bigpca.errors import OutputWriteError, brief
+from bigpca.data.zarr_arrays import Cell, ChunkFiles, Opened, arrays_of, open_node
+from bigpca.engine.events import ProgressArgument, resolve_progress
+from bigpca.engine.layout import SLAB_BYTES
+from bigpca.engine.planning import MIN_GROUP_BYTES, PIECES
+from bigpca.engine.run import Run
+from bigpca.errors import OutputWriteError, brief, format_bytes
+from bigpca.passes.project import project_to
+from bigpca.passes.reading.row_maps import Copy
+from bigpca.passes.rows import Rows
 from bigpca.storage.carriers import create_output, reserve
-from bigpca.storage.chunks import ChunkRecord, fitted
-from bigpca.storage.files import name_of
-from bigpca.storage.forms import STORES, Annotations, check_extension
-from bigpca.storage.outputs import Output, OutputLayout
+from bigpca.storage.files import is_objects, local_path, name_of, path_of, public, without_credentials
+from bigpca.storage.outputs import STORES, Annotations, ChunkRecord, Output, OutputLayout, check_extension, fitted
 
-IDENTITY = "features written in batches"
+if TYPE_CHECKING:
+    import zarr
+
+IDENTITY = "features written in batches"  # of their outputs, which may be continued
+MANIFEST = "bigpca_manifest"
+THREADS = 4  # that decode chunks
+DECODED_BYTES = 512 * 2**20  # chunks decoded at once, together
+
+
+def ingest(
+    source: Input,
+    out: str | os.PathLike[str],
+    *,
+    dtype: DTypeLike | None = None,
+    chunk_rows: int | None = None,
+    keys: Input | None = None,
+    overwrite: bool = False,
+    progress: ProgressArgument = None,
+) -> da.Array:
+    """Copy any source that :func:`bigpca.open` accepts into one Zarr array of whole-row chunks, and return it opened.
+
+    The chunks hold about 64 MiB, or less, down to 4 MiB, so that there are at least 64 of them. They are compressed by
+    zstd with a checksum, and written even if empty; a float store's fill value is NaN, so that a lost chunk is never
+    mistaken for data. The output is invisible until complete; if a killed run is started again with the same arguments,
+    it writes only what is missing. One read of the source.
+
+    Parameters
+    ----------
+    source : anything for :func:`bigpca.open`, or what it returned, such as that of a member
+    out : path of the new Zarr array
+    dtype : dtype to store; None for the source's (float16 stays float16), default None
+    chunk_rows : rows per chunk; None for 4 to 64 MiB, default None
+    keys : array-like of shape (n,), or path such as ``"labels.csv::name"``, default None
+        One string or integer for each row, stored beside the rows (:func:`bigpca.data.keys.row_keys`); None for the
+        keys of the source, if it has any: those of a store on disk, or the index of a frame that names rows.
+    overwrite : replace an existing output once the new one is complete, default False
+    progress : True for a bar, or a callable that receives events, default None
+
+    Returns
+    -------
+    dask.array.Array of shape (n, d)
+
+    Raises
+    ------
+    OutputExistsError, OutputLockedError, MissingChunksError, CorruptedChunkError, MemoryBudgetError, OSError
+    TypeError
+        For dtypes that cannot be used, and for sparse rows, which would be written dense.
+
+    Examples
+    --------
+    >>> import pathlib, tempfile
+    >>> folder = pathlib.Path(tempfile.mkdtemp())
+    >>> for i in range(3):
+    ...     np.save(folder / f"shard_{i}.npy", np.full((4, 2), i, "f2"))
+    >>> X = ingest(folder, folder / "all.zarr")
+    >>> X.shape, X.dtype.name, X[-1].compute().tolist()
+    ((12, 2), 'float16', [2.0, 2.0])
+    """
+    X = open_array(source)
+    rows = Rows.of(X)
+    if rows.n_rows == 0 or rows.n_columns == 0:
+        raise ValueError(f"the source has shape {X.shape}: at least one row and one column were expected.")
+    _reject_sparse(rows)
+    if dtype is not None:
+        check_dtype(np.dtype(dtype))
+    f = Copy(None if dtype is None else np.dtype(dtype).str)
+    row_bytes = max(
+        1, rows.n_columns * max(f.output_dtype(rows.dtype).itemsize, working_dtype(rows.dtype).itemsize // 2)
+    )
+    native, most = max(rows.origin.row_chunks, default=1) or 1, max(1, min(rows.n_rows, SLAB_BYTES // row_bytes))
+    fitting = min(most, max(1, MIN_GROUP_BYTES // row_bytes, rows.n_rows // PIECES))
+    # Whole chunks of the source, or parts of one, which is decoded for each of them: 64 or more decode one chunk each.
+    parts = (size for size in range(fitting, fitting // 2, -1) if native % size == 0)
+    size = chunk_rows or (fitting // native * native if native <= fitting else next(parts, fitting))
+    with resolve_progress(progress) as report:
+        run = Run(None, report, scheduler="local" if rows.order.in_process else None)
+        return project_to(
+            rows,
+            f,
+            rows.n_columns,
+            out,
+            name="ingest",
+            run=run,
+            made=Made(call="bigpca.ingest", keys=keys),
+            overwrite=overwrite,
+            chunk_rows=size,
+        )
+
+
+def _reject_sparse(rows: Rows) -> None:
+    """Reject sparse rows: a dense copy is of no use to a fit, and many times as large.
+
+    Raises
+    ------
+    TypeError
+        States both sizes, and what copies sparse rows, or writes dense ones after all.
+    """
+    if not rows.sparse:
+        return
+    source = rows.source
+    dense = format_bytes(rows.n_rows * rows.n_columns * rows.dtype.itemsize)
+    stored = "" if source is None else f" where {format_bytes(rows.n_rows * source.row_bytes)} are stored"
+    raise TypeError(
+        f"{'the source' if source is None else source.label} is sparse, {rows.n_rows:,} x {rows.n_columns:,}, and "
+        f"ingest writes dense rows: {dense}{stored}. A fit reads sparse stores as they are. To copy one to Zarr, still "
+        'sparse: anndata.io.write_elem(zarr.open_group(out, mode="w"), "X", bigpca.open(source)). For dense rows pass '
+        "bigpca.open(source).map_blocks(lambda block: block.toarray(), meta=np.empty((0, 0)))."
+    )
 
 
 class FeatureWriter:
@@ -113,7 +233,7 @@ class FeatureWriter:
         self._overwrite, self._continues = overwrite, resume
         self._reserved = reserve(out, "array", overwrite=overwrite, resume=resume)
         target, self._lock = self._reserved.target, self._reserved.lock
-        self.path: Path | str = target if isinstance(target, Path) else target.describe()
+        self.path: pathlib.Path | str = target if isinstance(target, pathlib.Path) else target.describe()
         try:
             self._resume(self._reserved.layout)
         except BaseException:
@@ -354,3 +474,167 @@ def _fitting(rows: Any, dtype: np.dtype[Any], first: int) -> Any:
     with suppress(ValueError):
         return form.mapped(form.here(rows), lambda values: fitted(values, dtype, first))
     return fitted(form.dense(rows), dtype, first)  # whose error names the row
+
+
+@dataclass(frozen=True)
+class VerifyReport:
+    """The result of checking all chunks.
+
+    Attributes
+    ----------
+    path : str
+    chunks : int
+        Stored objects (chunks, or shards) checked.
+    missing, damaged : tuple of str
+        Keys, prefixed by the array's path inside a group.
+    checksummed : bool
+        Whether a flipped bit would have been detected in every array (a checksum codec or a bigpca manifest).
+    seconds : float
+    skipped : tuple of str
+        Arrays that were not checked (such as labels stored as strings), with the reason.
+    unread : tuple of str
+        Arrays of numbers that bigpca does not read, and so did not check, with the reason.
+    """
+
+    path: str
+    chunks: int
+    missing: tuple[str, ...]
+    damaged: tuple[str, ...]
+    checksummed: bool
+    seconds: float
+    skipped: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether all numbers were read, and nothing is missing or damaged."""
+        return not (self.missing or self.damaged or self.unread)
+
+    def __str__(self) -> str:
+        bad = len(self.missing) + len(self.damaged)
+        head = "all chunks exist and decode" if self.ok else f"{bad:,} of {self.chunks:,} chunks are bad"
+        if self.unread:
+            head = f"{head if bad else 'no chunk is bad'}, but not all were read"
+        counted = "1 chunk" if self.chunks == 1 else f"{self.chunks:,} chunks"
+        lines = [f"{self.path}: {head} ({counted}, {self.seconds:.1f} s)"]
+        for what, keys in (("missing", self.missing), ("damaged", self.damaged)):
+            if keys:
+                lines.append(f"  {what} {len(keys):,}: {', '.join(keys[:10])}{', ...' if len(keys) > 10 else ''}")
+        if self.missing:
+            lines.append("  A missing chunk was lost, or held only the fill value and was dropped by its writer.")
+        if not self.checksummed:
+            lines.append("  The store has no checksum codec and no bigpca manifest: flipped bits cannot be detected.")
+        lines += [f"  not checked: {one}" for one in (*self.unread, *self.skipped)]
+        return "\n".join(lines)
+
+
+def verify(path: Path) -> VerifyReport:
+    """Decode every chunk of a Zarr array, or of each array of a group, and list those that are missing or damaged.
+
+    Parameters
+    ----------
+    path : str, path, store of Zarr, obstore store or :class:`bigpca.ObjectStore`
+        Zarr array or group, v2 or v3; also one inside another, such as a sparse matrix.
+
+    Returns
+    -------
+    VerifyReport
+        One read of the store; up to 4 chunks (512 MiB) in memory. If the store has a bigpca manifest, the bytes of each
+        file are compared too, which also detects swapped chunks.
+
+    Raises
+    ------
+    FileNotFoundError
+        If the path holds no Zarr store.
+    """
+    given: Any = path if is_objects(path) else local_path(path_of(path, "path"))
+    location = given
+    if not isinstance(given, str):
+        from bigpca.storage.places import ObjectStore  # for object stores only
+
+        location = ObjectStore(given).describe()
+    return _verified(given, location)
+
+
+def _verified(given: Any, location: str) -> VerifyReport:
+    started = time.perf_counter()
+    found: dict[str, list[str]] = {"missing": [], "damaged": []}
+    chunks, checksummed, skipped, unread = 0, True, list[str](), list[str]()
+    for name, array in _arrays(given, location):
+        try:
+            zarr_format.check_document(zarr_format.array_document(array), name or public(location))
+        except TypeError as error:
+            skipped.append(str(error))
+            continue
+        except ValueError as error:
+            unread.append(str(error))
+            continue
+        walk = _Walk(ChunkFiles.of(array), _manifest(array))
+        checksummed &= bool(walk.manifest) or zarr_format.has_checksum(walk.files.document)
+        with without_credentials(location):
+            for key, verdict in walk.run():
+                chunks += 1
+                if verdict:
+                    found[verdict].append(f"{name}/{key}" if name else key)
+    sorted_keys = {what: tuple(keys) for what, keys in found.items()}
+    return VerifyReport(
+        public(location),
+        chunks,
+        **sorted_keys,
+        checksummed=checksummed,
+        seconds=time.perf_counter() - started,
+        skipped=tuple(skipped),
+        unread=tuple(unread),
+    )
+
+
+def _arrays(given: Any, location: str) -> list[tuple[str, zarr.Array[Any]]]:
+    if not is_objects(given) and not os.path.isdir(given):
+        why = "is not a directory" if os.path.exists(given) else "does not exist"
+        raise FileNotFoundError(f"{location} {why}; a Zarr store was expected. Check the path.")
+    try:
+        with without_credentials(location), zarr_format.naming_damage(public(location)):
+            node = open_node(given)
+            return [("", node)] if is_zarr_array(node) else list(arrays_of(node))
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{public(location)} holds no Zarr array or group. Check the path.") from error
+
+
+def _manifest(array: zarr.Array[Any]) -> Mapping[str, int]:
+    manifest: Any = array.attrs.get(MANIFEST)
+    if array.shards or not isinstance(manifest, Mapping) or manifest.get("algorithm") != "crc32":
+        return {}
+    return manifest.get("chunks") or {}
+
+
+@dataclass(frozen=True)
+class _Walk:
+    files: ChunkFiles
+    manifest: Mapping[str, int]
+
+    def run(self) -> Iterator[tuple[str, str]]:
+        """Yield (key, verdict) of every chunk in order; the verdict of a good chunk is empty."""
+        threads = max(1, min(THREADS, DECODED_BYTES // max(self.files.cell_bytes, 1)))
+        cells = self.files.all_cells()
+        with ThreadPoolExecutor(threads, thread_name_prefix="bigpca-verify") as pool:
+            while batch := list(itertools.islice(cells, 1024)):
+                yield from pool.map(self._judge, batch)
+
+    def _judge(self, cell: Cell) -> tuple[str, str]:
+        with closing(self.files.whole(cell)) as opened:
+            return self.files.key(cell), self._verdict(cell, opened)
+
+    def _verdict(self, cell: Cell, opened: Iterator[Opened]) -> str:
+        files, known = self.files, self.manifest.get(self.files.key(cell))
+        try:
+            one = next(opened)
+            if one.file is None:
+                return "missing"
+            if known is not None and one.size <= files.decoder.max_stored and zlib.crc32(one.file.read()) == known:
+                return ""
+            files.decoder.decode(one.file, one.size, files.empty([part.stop for part in one.own]), one.own)
+        except Exception as error:
+            if not is_decode_error(error):
+                raise
+            return "damaged"
+        return "" if known is None else "damaged"
