@@ -166,15 +166,6 @@ def test_each_chunk_is_decoded_once_by_every_panel_that_needs_it(
     assert layout.decoded_rows / layout.n_rows == pytest.approx(np.average(expected, weights=rows_of))
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf])
-@pytest.mark.parametrize("chunking", ["memory", "rows", "general"])
-def test_a_value_that_is_not_finite_is_found_with_row_and_column(bad: float, chunking: str, tmp_path: Path) -> None:
-    X = offset_data(N, D, mean=0.0)
-    X[331, 17] = bad
-    with pytest.raises(bp.errors.NonFiniteError, match="the first is in row 331, column 17"):
-        sweep(given(X, chunking, tmp_path), kernels.RBF(0.1), KernelProduct(N, L, factor(N)))
-
-
 def test_rows_that_a_kernel_rejects_are_named_by_their_absolute_number(tmp_path: Path) -> None:
     X = np.abs(offset_data(N, D, mean=0.0))
     X[331, 17] = -1

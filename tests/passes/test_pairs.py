@@ -63,14 +63,6 @@ def test_the_number_of_panels_changes_no_bit_and_reads_are_counted(tmp_path: Pat
     assert len(set(results)) == 1
 
 
-@pytest.mark.parametrize("size", [3e19, 1e-25])
-def test_panels_of_values_whose_squares_leave_float32_are_multiplied_in_float64(size: float, tmp_path: Path) -> None:
-    A = (normal(N, D, dtype="f8") * size).astype("f4")
-    found = dot_of(bp.open(write_store(tmp_path / "x.zarr", A, (10, D))), 3)
-    truth = truth_of(A)
-    np.testing.assert_allclose(found, truth, rtol=0, atol=1e-6 * np.abs(truth).max())
-
-
 @pytest.mark.parametrize("center", [True, False])
 @pytest.mark.parametrize("scale", [True, False])
 def test_column_blocks_give_the_dot_matrix_and_the_components_product(

@@ -193,18 +193,6 @@ def _must_not_run(block: np.ndarray) -> np.ndarray:
 # Ingest: one Zarr array of the same values whatever the source, with every chunk written; a full disk loses nothing
 
 
-def test_a_folder_of_float16_shards_becomes_one_array_of_the_same_values_and_dtype(tmp_path: Path) -> None:
-    X = normal(70, 6).astype("f2")
-    (tmp_path / "shards").mkdir()
-    for i, start in enumerate(range(0, 70, 7)):
-        np.save(tmp_path / "shards" / f"part_{i}.npy", X[start : start + 7])
-    found = bp.ingest(tmp_path / "shards", tmp_path / "all.zarr", chunk_rows=16)
-    assert found.dtype == np.float16
-    np.testing.assert_array_equal(found.compute(), X)
-    z = zarr.open_array(tmp_path / "all.zarr", mode="r")
-    assert (z.chunks, np.isnan(z.fill_value)) == ((16, 6), True)
-
-
 @pytest.mark.parametrize("dtype", ["f4", "u1", "i8"])
 def test_chunks_of_zeros_are_written_so_that_a_lost_one_is_seen(dtype: str, tmp_path: Path) -> None:
     X = np.zeros((100, 4), dtype)

@@ -15,8 +15,6 @@ import bigpca as bp
 from bigpca import kernels
 from bigpca.estimators.kernel import maps
 from tests.builders import data_with_spectrum, named, power_law
-from tests.estimators.stores import stored
-from tests.operators.counting import Reads
 
 N, D, K = 120, 5, 2
 ROWS = data_with_spectrum(N, power_law(D))[0]
@@ -110,24 +108,6 @@ def test_the_precision_is_part_of_the_model_whatever_the_chunks_and_threads(
         again = bp.load(tmp_path / kind.__name__)
         assert again.transform_dtype_ == model.transform_dtype_
         assert again.transform(X).tobytes() == model.transform(X).tobytes()
-
-
-@pytest.mark.parametrize("solver", ["dense", "krylov", "features"])
-def test_the_reads_and_evaluations_of_the_decision_are_counted(
-    solver: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    shape, chunks = (1024, 4), (256, 4)
-    lazy = stored(tmp_path, data_with_spectrum(*shape[:1], power_law(4), mean=1.0)[0].astype(np.float32), chunks)
-    kernel = kernels.Polynomial(2, gamma=0.2, coef0=1.0)
-    reads = Reads().watch(monkeypatch)
-    model = bp.KernelPCA(2, kernel=kernel, solver=solver).fit(lazy)
-    ran = float(reads.per_chunk(shape, chunks).mean())
-    if solver == "krylov":
-        assert model.n_passes_ == pytest.approx(ran, abs=0.01)
-    else:
-        assert model.plan_.passes == pytest.approx(ran, abs=0.06)
-        assert model.kernel_evaluations_ == model.plan_.evaluations
-    assert maps.scored_evaluations(kernel, lazy.dtype, shape[0]) == 2 * 64 * shape[0]
 
 
 @pytest.mark.parametrize(

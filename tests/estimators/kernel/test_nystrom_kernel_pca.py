@@ -216,14 +216,6 @@ def test_landmarks_drawn_by_size_find_the_axes_of_a_polynomial_and_uniform_ones_
         assert mean_similarity(axes, kernel=kernel, sampling="uniform") <= 0.2
 
 
-def test_features_are_far_better_than_the_tutorial_extension() -> None:
-    kernel = RBF(1e-4)
-    axes = axes_of_digits(kernel)
-    assert mean_similarity(axes, kernel=kernel, sampling="rpcholesky") >= 0.98
-    assert mean_similarity(axes, kernel=kernel, sampling="uniform") >= 0.85
-    assert mean_similarity(axes, kernel=kernel, sampling="uniform", components_from="landmarks") <= 0.5
-
-
 @pytest.mark.parametrize("sampling", SAMPLINGS)
 def test_reads_and_evaluations_are_counted(sampling: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     tally, lazy = Tally(), stored(tmp_path, X, (20, D))
@@ -266,15 +258,6 @@ def test_what_cannot_be_is_rejected_unread(changes: dict[str, Any], error: type[
     parameters: dict[str, Any] = {"n_components": K, "n_landmarks": M} | changes
     with pytest.raises(error, match=message):
         NystromKernelPCA(**parameters).fit(unreadable(N, D))
-
-
-def test_landmarks_beyond_the_memory_are_rejected_unread_with_numbers() -> None:
-    model = nystrom(kernel="rbf", n_landmarks=40_000, memory_limit="2 GiB")
-    assert not model.plan(unreadable(100_000, 10, chunk=1000)).fits
-    with pytest.raises(
-        bp.errors.MemoryBudgetError, match=r"landmarks \(rpcholesky\) needs .* left of memory_limit = 2.0 GiB"
-    ):
-        model.fit(unreadable(100_000, 10, chunk=1000))
 
 
 WRONG: list[tuple[dict[str, Any], type[Exception], str]] = [

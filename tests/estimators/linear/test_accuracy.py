@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from scipy.linalg import hadamard
-from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.decomposition import PCA as InMemoryPCA
 from sklearn.preprocessing import StandardScaler
 
@@ -117,20 +116,6 @@ def test_wide_dtypes_are_computed_in_float64(dtype: type, tmp_path: Path) -> Non
         np.testing.assert_allclose(pca.explained_variance_, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("chunks", [(11, 3000), (40, 500)])
-@pytest.mark.parametrize("ratio", [0, 1e4])
-def test_wide_data_by_dot_equals_the_svd(chunks: tuple[int, int], ratio: float, tmp_path: Path) -> None:
-    rng = np.random.default_rng(3)
-    low_rank = rng.standard_normal((40, 10)) @ rng.standard_normal((10, 3000))
-    X = (ratio + low_rank + 0.3 * rng.standard_normal((40, 3000))).astype(np.float32)
-    expected, axes, total = exact(X, 10)
-    pca = PCA(10, solver="dot").fit(stored(tmp_path, X, chunks))
-    np.testing.assert_allclose(pca.explained_variance_, expected, rtol=1e-6)
-    np.testing.assert_allclose(pca.total_variance_, total, rtol=1e-6)
-    assert largest_angle(pca.components_, axes) < 1e-6
-    np.testing.assert_allclose(np.abs(np.einsum("ij,ij->i", pca.components_, axes)), 1, atol=1e-6)
-
-
 @routes_and_ratios
 def test_center_false_is_the_svd_of_the_raw_matrix(route: str, ratio: float, tmp_path: Path) -> None:
     solver, chunks = ROUTES[route]
@@ -189,20 +174,3 @@ def test_equal_entries_prove_nothing_that_is_false() -> None:
 
 
 # The tutorial's table 2 (Marukatat 2022): axes that hold 90, 95 and 99 % of the variance of z-scored data
-
-
-TABLE = {
-    "diabetes": (load_diabetes, 10, (7, 8, 8)),
-    "breast cancer": (load_breast_cancer, 30, (7, 10, 17)),
-    "iris": (load_iris, 4, (2, 2, 3)),
-}
-
-
-@pytest.mark.parametrize(("name", "solver"), [*((name, "covariance") for name in TABLE), ("iris", "dot")])
-def test_the_numbers_of_axes_are_those_of_the_table(name: str, solver: str, tmp_path: Path) -> None:
-    load, d, axes = TABLE[name]
-    data = load().data
-    assert data.shape[1] == d
-    X = stored(tmp_path, data, (100, d))
-    found = tuple(PCA(share, solver=solver, scale=True).fit(X).n_components_ for share in (0.90, 0.95, 0.99))
-    assert found == axes

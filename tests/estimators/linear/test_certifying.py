@@ -12,7 +12,7 @@ import bigpca as bp
 from bigpca import PCA, ApproximateKernelPCA, ApproximatePCA, KernelPCA, NystromKernelPCA
 from bigpca.cli.stores import describe
 from bigpca.errors import ModelFormatError
-from bigpca.estimators.linear.maps import low_rank_plus_diagonal, orthonormality_error
+from bigpca.estimators.linear.maps import low_rank_plus_diagonal
 from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.shared.certificates import Certificate, Certified, certify
 from bigpca.estimators.shared.files import StoredModel, save_model
@@ -214,16 +214,6 @@ def certified(certificate: Certificate) -> PCA:
     return pca
 
 
-@pytest.fixture
-def oblique(monkeypatch: pytest.MonkeyPatch) -> PCA:
-    """A linear model with unit components that are not orthogonal."""
-    monkeypatch.setattr(PCA, "_orthonormal", False)
-    model = PCA(3).fit(X)
-    components = model.components_ + 0.3 * model.components_[0]
-    model.components_ = components / np.linalg.norm(components, axis=1, keepdims=True)
-    return model
-
-
 def certificate_of(model: Any) -> dict[str, Any]:
     return {
         name: getattr(model, name) for name in vars(Certified) if name[-1] == "_" != name[0] and hasattr(model, name)
@@ -255,16 +245,6 @@ def test_an_exact_fit_forgets_the_certificate_of_the_fit_before(refit: str) -> N
     assert certificate_of(getattr(certified(FULL), refit)(X)) == {}
 
 
-@pytest.mark.parametrize("certificate", [FULL, BARE], ids=["full", "bare"])
-def test_a_certificate_comes_back_from_disk(certificate: Certificate, tmp_path: Path) -> None:
-    model = certified(certificate)
-    model.save(tmp_path / "model.zarr")
-    expected, found = certificate_of(model), certificate_of(bp.load(tmp_path / "model.zarr"))
-    assert list(found) == list(expected)
-    assert all(np.array_equal(found[name], expected[name]) for name in expected)
-    assert all(type(found[name]) is type(expected[name]) for name in expected)
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
@@ -280,21 +260,6 @@ def test_a_wrong_certificate_or_state_is_rejected(changes: dict[str, Any], messa
     path = save_changed(certified(FULL), changes, tmp_path / "model.zarr")
     with pytest.raises(ModelFormatError, match=rf"does not hold what a PCA of format .*{message}"):
         bp.load(path)
-
-
-def test_reconstruction_from_oblique_axes_is_the_least_squares_one(oblique: PCA) -> None:
-    axes = oblique.components_.T  # (d, k)
-    assert orthonormality_error(oblique.components_) > 0.1
-    projected = axes @ np.linalg.lstsq(axes, (X - oblique.mean_).T, rcond=None)[0]
-    found = oblique.inverse_transform(oblique.transform(X))
-    np.testing.assert_allclose(found, projected.T + oblique.mean_, rtol=0, atol=1e-13 * np.abs(X).max())
-
-
-def test_oblique_axes_have_no_covariance_model(oblique: PCA) -> None:
-    for name in ("score", "score_samples", "get_covariance", "get_precision"):
-        with pytest.raises(AttributeError) as caught:
-            getattr(oblique, name)
-        assert "components are not orthonormal (off by 0." in str(caught.value.__cause__)
 
 
 def test_a_dense_covariance_over_16_gib_is_rejected_before_it_is_allocated() -> None:

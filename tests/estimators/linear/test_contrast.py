@@ -43,16 +43,6 @@ def test_a_contrast_is_a_dense_eigenproblem_for_any_chunks(chunk: int) -> None:
     np.testing.assert_allclose(one.inverse_transform(one.transform(X)), X, atol=1e-11)
 
 
-def test_two_dumps_are_contrasted_in_one_read(tmp_path: Path) -> None:
-    paths = []
-    for name, rows in (("target", OF_INTEREST), ("background", BACKGROUND)):
-        np.save(tmp_path / f"{name}.npy", rows)
-        paths.append(tmp_path / f"{name}.npy")
-    model = bp.ContrastivePCA(2, alpha=ALPHA, background=0).fit(paths, np.repeat([1, 0], [210, 140]))
-    assert_contrasts(model, 2, ALPHA)
-    assert (model.plan_.passes, model.provenance_.reads) == (1, 1)
-
-
 def test_two_fitted_models_are_contrasted_without_a_read() -> None:
     models = bp.PCA(1).fit(OF_INTEREST), bp.PCA(scale=True).fit(BACKGROUND)
     for alpha in (0, 0.7, 3.0):

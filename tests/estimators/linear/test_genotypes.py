@@ -75,13 +75,6 @@ def test_a_missing_call_is_0_after_centring(source: str, solver: str, tmp_path: 
     assert np.array_equal(np.asarray(bp.load(tmp_path / "model").transform(rows)), scores)
 
 
-@quiet
-def test_scores_of_mean_filled_rows_are_the_oracles_where_all_calls_are_there() -> None:
-    model = bp.PCA(K, scale=PATTERSON, nan_policy="mean").fit(HOLED)
-    filled = np.where(np.isnan(HOLED), np.nanmean(HOLED, axis=0), HOLED)
-    np.testing.assert_allclose(np.abs(model.transform(filled)), np.abs(oracle()[1]), rtol=0, atol=1e-8)
-
-
 def test_columns_without_variation_have_scale_1() -> None:
     calls = CALLS.copy()
     calls[:, 0], calls[:, 1] = 0, 2

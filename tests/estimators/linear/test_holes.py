@@ -152,15 +152,6 @@ def test_incomplete_rows_are_projected_by_least_squares_on_what_is_there(make: A
     np.testing.assert_allclose(lazy.compute(), scores, rtol=0, atol=1e-12 * scale)
 
 
-def test_a_row_in_the_plane_of_the_axes_is_recovered_from_as_many_columns_as_axes() -> None:
-    model = bp.PCA(K).fit(X).set_params(nan_policy="mean")
-    t = RNG.standard_normal((5, K))
-    rows = model.inverse_transform(t)
-    for row in rows:
-        row[RNG.permutation(D)[: D - K]] = np.nan
-    np.testing.assert_allclose(model.transform(rows), t, rtol=0, atol=1e-7)
-
-
 def test_rows_that_do_not_determine_their_scores_are_told_once() -> None:
     model = bp.PCA(K).fit(X).set_params(nan_policy="mean")
     with warnings.catch_warnings(record=True) as caught:
@@ -243,20 +234,6 @@ def test_weights_repeat_the_rows_whose_pairs_are_summed(tmp_path: Path) -> None:
     np.testing.assert_allclose(model.transform(HOLED), truth.transform(HOLED), rtol=0, atol=1e-9)
     model.save(tmp_path / "model")
     assert bp.load(tmp_path / "model").transform(HOLED).tobytes() == model.transform(HOLED).tobytes()
-
-
-@quiet
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.5])
-def test_pairs_have_the_first_eigenvalue_of_complete_rows_where_means_shrink_it(share: float) -> None:
-    rng = np.random.default_rng(3)
-    rows = rng.standard_normal((3000, 40)) * np.arange(1, 41) ** -0.5 @ np.linalg.qr(rng.standard_normal((40, 40)))[0]
-    alike = np.repeat(rng.random((3000, 10)) < share, 4, axis=1)  # such as the columns of one sensor
-    whole = bp.PCA(1).fit(rows).explained_variance_[0]
-    for gaps in (rng.random(rows.shape) < share, alike):
-        holed = np.where(gaps, np.nan, rows)
-        found = [bp.PCA(1, nan_policy=one).fit(holed).explained_variance_[0] / whole for one in ("pairwise", "mean")]
-        assert found[0] == pytest.approx(1, abs=0.05)
-        assert found[1] < 1 - 1.4 * share + 0.3 * share**2
 
 
 def test_negative_eigenvalues_of_pairs_are_told_and_kept(tmp_path: Path) -> None:

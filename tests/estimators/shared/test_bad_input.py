@@ -14,7 +14,6 @@ from scipy.sparse import csr_array
 import bigpca as bp
 from bigpca import PCA
 from bigpca.data.dask_arrays import source_of
-from bigpca.rules import RelativeThreshold
 from tests.builders import data_with_spectrum, rank_deficient
 from tests.estimators.stores import exact, stored, unreadable
 
@@ -104,18 +103,6 @@ def test_scores_of_another_width_have_no_inverse(lazy: bool) -> None:
         pca.inverse_transform(unreadable(10, 5) if lazy else X[:, :5])
 
 
-@solvers
-@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-@containers
-def test_non_finite_values_are_named_by_row_and_column(solver: str, value: float, lazy: bool) -> None:
-    bad = X.copy()
-    bad[33, 4] = bad[48, 0] = value
-    with pytest.raises(
-        bp.errors.NonFiniteError, match=r"NaN or infinite values? in [12] rows? of .*row 33, column 4.*\"omit\""
-    ):
-        PCA(2, solver=solver).fit(as_given(bad, lazy))
-
-
 OMITTING = [
     PCA(2, nan_policy="omit"), PCA(2, nan_policy="omit", solver="krylov"), bp.ApproximatePCA(2, nan_policy="omit"),
     bp.SupervisedPCA(1, nan_policy="omit"), bp.Ridge(1.0, nan_policy="omit"),
@@ -165,28 +152,6 @@ def test_the_inverse_deviations_of_tiny_columns_may_leave_float32(unit: float) -
         for call in (model.transform, model.mahalanobis):
             expected = np.asarray(call(rows.astype(np.float64)))
             np.testing.assert_allclose(call(rows), expected, rtol=0, atol=1e-4 * np.abs(expected).max())
-
-
-@pytest.mark.parametrize(
-    ("solver", "lazy", "constant", "dtype"),
-    [*((solver, lazy, 1e4 + 0.1, np.float32) for solver in ("covariance", "dot") for lazy in (False, True)),
-     *(("covariance", False, constant, np.float64) for constant in (0.0, 0.1, -1e30))],
-)  # fmt: skip
-def test_constant_data_have_zeros_and_never_nan(solver: str, lazy: bool, constant: float, dtype: type) -> None:
-    data = as_given(np.full((300, 7), constant, dtype), lazy)
-    choices: list[Any] = [None, 0.9, "mle", RelativeThreshold(0.1)]
-    fits = [PCA(choice, solver=solver) for choice in choices]
-    fits += [PCA(3, solver=solver, whiten=True), PCA(3, solver=solver, scale=True, whiten=True)]
-    for pca in fits:
-        pca.fit(data)
-        assert not pca.explained_variance_.any()
-        assert not pca.explained_variance_ratio_.any()
-        assert not pca.singular_values_.any()
-        assert pca.noise_variance_ == pca.total_variance_ == 0
-        np.testing.assert_allclose(pca.components_ @ pca.components_.T, np.eye(pca.n_components_), atol=1e-12)
-        scores = np.asarray(pca.transform(data))
-        assert not scores.any()
-        np.testing.assert_allclose(np.asarray(pca.inverse_transform(scores)), constant, rtol=1e-6)
 
 
 @solvers
@@ -257,16 +222,6 @@ def test_missing_truncated_and_flipped_chunks_stop_the_fit(solver: str, tmp_path
     for read in (PCA(2, solver=solver).fit, lambda rows: PCA(2).fit(X).transform(rows).compute()):
         with pytest.raises(bp.errors.InputChangedError, match="store-"):  # opened while the chunk was there
             read(lazy)
-
-
-@pytest.mark.parametrize("general", [False, True])
-def test_lazy_results_fill_missing_chunks_too(general: bool, tmp_path: Path) -> None:
-    lazy = stored(tmp_path, X, (10, 6))
-    next(path for path in tmp_path.rglob("c/2/*")).unlink()
-    filled = np.where((np.arange(50) // 10 == 2)[:, None], 0, X)
-    lazy = bp.open(source_of(lazy).path, missing_chunks="fill")
-    pca = PCA(2).fit(lazy + 1 if general else lazy)
-    np.testing.assert_allclose(pca.transform(lazy).compute(), pca.transform(filled), atol=1e-12)
 
 
 @solvers

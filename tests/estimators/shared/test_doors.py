@@ -23,12 +23,6 @@ from tests.estimators.doors import DENSE_ONLY, REJECTED, RIGHT, lazy
 RNG = np.random.default_rng(0)
 X = (RNG.standard_normal((60, 6)) * [3, 2, 1.5, 1, 1, 1] + 5).astype("f4").astype("f8")
 FITTED = bp.PCA(2).fit(X)
-OTHERS = [
-    bp.PCA(2, solver="krylov"), bp.PCA(2, solver="dot"), bp.ApproximatePCA(2), bp.KernelPCA(2), bp.NystromKernelPCA(2),
-    bp.KernelPCA(2, kernel="rbf", solver="krylov"), bp.SupervisedPCA(1), bp.ScoredPCA(1),
-    bp.SketchTransformer(bp.sketches.Gaussian(2)),
-]  # fmt: skip
-Y = np.arange(60) % 3
 
 
 @pytest.mark.filterwarnings("ignore:X does not have valid feature names", "ignore:X has feature names")
@@ -80,14 +74,6 @@ def test_a_container_that_cannot_be_read_is_rejected_in_words_in_every_way_in(na
     for call in calls:
         with pytest.raises((TypeError, ValueError), match=words):
             call(make(tmp_path, X))
-
-
-@pytest.mark.parametrize("name", ["AnnData", "h5py.File", "generator", "cupy.ndarray"])
-@pytest.mark.parametrize("estimator", OTHERS, ids=lambda one: type(one).__name__)
-def test_every_estimator_rejects_what_it_cannot_read(estimator: Any, name: str, tmp_path: Path) -> None:
-    make, words = REJECTED[name]
-    with pytest.raises(TypeError, match=words):
-        sklearn.base.clone(estimator).fit(make(tmp_path, X), Y)
 
 
 @pytest.mark.parametrize("lazily", [False, True], ids=["memory", "lazy"])
@@ -272,11 +258,6 @@ def test_names_of_columns_are_all_strings_or_none(tmp_path: Path) -> None:
         TypeError, match=r"only supported if all input features have string names, but X has \['int', 'str'\]"
     ):
         bp.PCA(2).fit(frame.rename(columns={"f0": 0}))
-
-
-def _npy(folder: Path, X: Any) -> Path:
-    np.save(folder / "x.npy", X)
-    return folder / "x.npy"
 
 
 @pytest.mark.parametrize(

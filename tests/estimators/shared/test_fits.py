@@ -21,14 +21,14 @@ from bigpca.errors import UndeclaredPassError
 from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
 from bigpca.estimators.kernel.maps import Expansion
 from bigpca.estimators.kernel.spectrum import KernelFit, KernelSpectrum, collect_rows, collecting
-from bigpca.estimators.linear.choosing import FITS, plan_fit
+from bigpca.estimators.linear.choosing import FITS
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings
 from bigpca.estimators.loading import CLASSES
 from bigpca.estimators.shared.files import References
 from bigpca.kernels import RBF
 from bigpca.passes.accumulators.moments import Moments
-from bigpca.passes.fold import Declared, Folded, Read, costs
+from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.reading import blocks
 from bigpca.passes.rows import Rows
 
@@ -291,14 +291,3 @@ def test_an_estimator_from_sums_as_it_is_described_adds_rows_merges_and_is_saved
     for one in (model, grown, both, bp.load(tmp_path / "m.zarr"), clone(model).fit(X, sample_weight=w)):
         np.testing.assert_allclose(one.transform(X), expected, rtol=1e-9, atol=1e-9)
         assert one.n_samples_ == 200
-
-
-@pytest.mark.parametrize("solver", ["covariance", "dot", "krylov"])
-def test_the_passes_of_a_fit_are_those_that_its_run_makes(solver: str) -> None:
-    fit = plan_fit(Rows.of(LAZY), Settings(2), solver)
-    passes = costs(fit.passes())
-    run = Run(declared=Run.declares(passes))
-    fit.run(run)
-    made: Callable[[PassCost], float] = lambda one: run._times[one.name]  # noqa: E731
-    assert all(one.most_times >= made(one) for one in passes)
-    assert run.reads == pytest.approx(sum(one.reads * made(one) for one in passes))

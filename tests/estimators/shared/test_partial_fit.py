@@ -42,12 +42,6 @@ def test_with_fewer_rows_than_components_there_is_one_component_per_row() -> Non
     assert [pca.partial_fit(X[i : i + 1]).n_components_ for i in range(1, 8)] == [2, 3, 4, 5, 5, 5, 5]
 
 
-def test_a_fit_can_be_continued_and_a_new_fit_forgets() -> None:
-    pca = PCA(3, solver="covariance").fit(X[:40]).partial_fit(X[40:])
-    assert_same_model(pca, PCA(3, solver="covariance").fit(X))
-    assert pca.fit(X[:30]).n_samples_ == 30
-
-
 def test_omitted_rows_are_counted_over_all_batches() -> None:
     bad = X.copy()
     bad[[3, 50, 51]] = np.nan

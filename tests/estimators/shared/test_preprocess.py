@@ -49,19 +49,6 @@ def test_a_preprocessing_that_was_not_fitted_is_rejected(loaded: bool, tmp_path:
     np.testing.assert_array_equal(model.set_params(preprocess=bp.preprocessing.L2()).transform(X), scores)
 
 
-def test_added_rows_of_zeros_are_rejected_at_once_and_change_nothing() -> None:
-    rows = X[:4].copy()
-    rows[2] = 0
-    model = bp.PCA(2, preprocess=bp.preprocessing.L2()).partial_fit(X)
-    for added in (rows, da.from_array(rows)):
-        with pytest.raises(ValueError, match=r"1 of the rows in .*, which are zeros: 2\."):
-            model.partial_fit(added)
-    assert model.partial_fit(X[:4]).n_samples_ == N + 4
-    np.testing.assert_allclose(
-        model.mean_, bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(np.vstack([X, X[:4]])).mean_
-    )
-
-
 @pytest.mark.parametrize(
     ("forged", "error"),
     [
@@ -107,27 +94,6 @@ def test_readers_beside_fits_preprocess_once() -> None:
     found = bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(1, preprocess=bp.preprocessing.Power()))
     expected = bp.roweis_map(ROOTS, Y, 3, model=bp.RoweisDiscriminantAnalysis(1))
     np.testing.assert_array_equal(found.errors(X, Y), expected.errors(ROOTS, Y))
-
-
-def test_an_inner_estimator_preprocesses_its_columns() -> None:
-    inner = bp.PCA(2, preprocess=bp.preprocessing.L2())
-    model = bp.ScoredPCA(n_features_to_select=3, estimator=inner, preprocess=bp.preprocessing.Power()).fit(X, Y)
-    columns = ROOTS[:, model.selected_]
-    np.testing.assert_allclose(
-        np.abs(model.transform(X)),
-        np.abs(bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(columns).transform(columns)),
-        atol=1e-9,
-    )
-    with pytest.raises(ValueError, match="Fit both with the same parameters"):
-        bp.merge(inner.fit(X), bp.PCA(2).fit(X))
-
-
-def test_a_checkpoint_of_other_preprocessing_is_rejected(tmp_path: Any) -> None:
-    bp.PCA(2, preprocess=bp.preprocessing.Power(0.5)).fit(LAZY, checkpoint=tmp_path / "c")
-    with pytest.raises(bp.errors.CheckpointError):
-        bp.PCA(2, preprocess=bp.preprocessing.Power(0.25)).fit(LAZY, checkpoint=tmp_path / "c")
-    with pytest.raises(bp.errors.CheckpointError):
-        bp.PCA(2, preprocess=bp.preprocessing.Power(0.5), center=np.ones(D)).fit(LAZY, checkpoint=tmp_path / "c")
 
 
 COUNTS = np.random.default_rng(1).poisson(np.outer(np.arange(N) % 7, np.arange(1.0, D + 1))).astype("f4")  # some zero

@@ -197,16 +197,6 @@ def test_a_first_batch_may_weigh_less_than_a_solve_requires(make: Any) -> None:
     assert_alike(grown.partial_fit(X[40:], sample_weight=WEIGHTS[40:]), whole)
 
 
-@pytest.mark.parametrize("kind", ["list", "dask", "zarr", "csv"])
-def test_weights_are_read_from_wherever_they_are(tmp_path: Path, kind: str) -> None:
-    (tmp_path / "w.csv").write_text("w\n" + "\n".join(map(str, WEIGHTS)))
-    given: Any = {
-        "list": WEIGHTS.tolist(), "dask": da.from_array(WEIGHTS, chunks=7), "zarr": zarr.array(WEIGHTS),
-        "csv": f"{tmp_path / 'w.csv'}::w",
-    }[kind]  # fmt: skip
-    assert bp.PCA(2).fit(X, sample_weight=given).sum_weights_ == WEIGHTS.sum()
-
-
 BAD: dict[str, tuple[Any, type[Exception], str]] = {
     "negative": (-WEIGHTS, ValueError, "missing, negative or not finite"),
     "nan": (WEIGHTS * np.nan, ValueError, "90 of 90 weights are missing"),

@@ -147,28 +147,13 @@ def test_integer_classes_beyond_2_53_are_predicted_to_the_last_bit(tmp_path: Pat
     assert loaded.score(X[:200], first[Y[:200]]) == np.mean(loaded.predict(X[:200]) == first.astype(np.uint64)[Y[:200]])
 
 
-@pytest.mark.filterwarnings("ignore:Only one sample available")  # of scikit-learn
-def test_a_class_of_one_row_that_came_later_counts_as_in_scikit_learn() -> None:
-    labels = Y.copy()
-    labels[0] = 9
-    model = FisherDiscriminantAnalysis().fit(X[1:], labels[1:])
-    with pytest.warns(bp.errors.ApproximationWarning, match="1 of 6 classes have only one row"):
-        model.partial_fit(X[:1], labels[:1]).predict(X)
-    np.testing.assert_allclose(model.predict_proba(X), oracle(X, labels).predict_proba(X), rtol=1e-6, atol=1e-9)
-
-
-def test_rows_of_unknown_number_are_classified_lazily() -> None:
-    model, lazy = FisherDiscriminantAnalysis().fit(X, Y), da.from_array(X, chunks=(50, D))
-    some = lazy[lazy[:, 0] > 2]
-    np.testing.assert_array_equal(model.predict(some).compute(), model.predict(X[X[:, 0] > 2]))
-
-
 def test_a_class_without_rows_is_never_predicted() -> None:
     bad = np.where((Y == 2)[:, None], np.nan, X)
     model = FisherDiscriminantAnalysis(nan_policy="omit").fit(bad, Y)
     truth = FisherDiscriminantAnalysis().fit(X[Y != 2], Y[Y != 2])
     np.testing.assert_allclose(model.predict_proba(X)[:, [0, 1, 3, 4]], truth.predict_proba(X), atol=1e-10)
     assert (model.predict_proba(X)[:, 2] == 0).all()
+    assert (model.n_components_, model.class_counts_[2]) == (3, 0)
     np.testing.assert_array_equal(model.predict(X), truth.predict(X))
 
 

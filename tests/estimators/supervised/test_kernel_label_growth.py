@@ -3,19 +3,16 @@ on.
 """
 
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from numpy.typing import DTypeLike
 from sklearn.base import clone
 
 import bigpca as bp
 from bigpca import KernelRoweisDiscriminantAnalysis, KernelSupervisedPCA
 from tests.estimators.labelled import labelled_rows
-from tests.estimators.stores import stored, unreadable
-from tests.operators.counting import Reads
+from tests.estimators.stores import unreadable
 
 N, D, C, M = 150, 5, 4, 30
 X, Y = labelled_rows(N, D, C, apart=1.0)
@@ -78,23 +75,6 @@ def test_a_class_that_comes_later_equals_a_fit_on_all_rows(name: str, late: int)
     order = np.argsort(~first, kind="stable")
     assert_same(model, clone(template).fit(X[order], NAMES[Y[order]]))
     assert model.classes_.tolist() == sorted(NAMES)
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64], ids=["float32", "float64"])
-def test_landmarks_of_the_first_fit_stay_and_the_new_rows_are_read_once(
-    dtype: DTypeLike, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Whatever the dtype of the batches: T of a small fit may magnify rounding, so its features are in float64."""
-    model = KernelSupervisedPCA(2, gamma=0.1, n_landmarks=M).fit(X[:100].astype(dtype), Y[:100])
-    landmarks, evaluations = model.landmarks_, model.kernel_evaluations_
-    new = stored(tmp_path, X[100:].astype(dtype), (10, D))
-    reads = Reads().watch(monkeypatch)
-    model.partial_fit(new, Y[100:])
-    assert (reads.per_chunk((50, D), (10, D)) == 1).all()
-    np.testing.assert_array_equal(model.landmarks_, landmarks)
-    assert model.kernel_evaluations_ == evaluations + 50 * M
-    truth = KernelSupervisedPCA(2, gamma=0.1, sampling=landmarks.astype(dtype)).fit(X.astype(dtype), Y)
-    np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-4 if dtype == np.float32 else 1e-9)
 
 
 def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:

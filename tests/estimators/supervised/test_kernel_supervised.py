@@ -9,14 +9,13 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca import (
-    FisherDiscriminantAnalysis,
     KernelPCA,
     KernelRoweisDiscriminantAnalysis,
     KernelSupervisedPCA,
     RoweisDiscriminantAnalysis,
     kernels,
 )
-from bigpca.errors import ApproximationWarning, EvaluationBudgetError, MemoryBudgetError
+from bigpca.errors import EvaluationBudgetError, MemoryBudgetError
 from tests.estimators.labelled import labelled_rows, one_hot, outside, unit_of
 from tests.estimators.stores import unreadable
 
@@ -156,12 +155,6 @@ def test_r1_alone_is_kernel_supervised_pca() -> None:
         assert_same_scores(model.transform(NEW), truth.transform(NEW), 1e-8)
 
 
-def test_scores_of_the_training_rows_are_centred() -> None:
-    for model in (KernelSupervisedPCA(gamma=GAMMA), KernelRoweisDiscriminantAnalysis(2, r2=0.9, gamma=GAMMA)):
-        scores = model.fit(X, Y).transform(X)
-        np.testing.assert_allclose(scores.mean(axis=0), 0, atol=1e-10 * np.abs(scores).max())
-
-
 @pytest.mark.parametrize("sampling", ["rpcholesky", X[:25]], ids=["rpcholesky", "given"])
 def test_by_landmarks_it_is_the_linear_analysis_of_their_features(sampling: Any) -> None:
     m = 25
@@ -172,16 +165,6 @@ def test_by_landmarks_it_is_the_linear_analysis_of_their_features(sampling: Any)
     assert model.landmarks_.shape == (m, D)
     np.testing.assert_allclose(model.eigenvalues_, linear.eigenvalues_, rtol=1e-8)
     assert_same_scores(model.transform(NEW), linear.transform(new), 1e-8)
-
-
-def test_labels_choose_no_landmarks_and_more_landmarks_come_nearer() -> None:
-    _, scores = representer(KERNELS["RBF"], one_hot(Y), 0.3, 0.9, 2)
-    found = [
-        KernelRoweisDiscriminantAnalysis(2, r1=0.3, r2=0.9, gamma=GAMMA, n_landmarks=m).fit(X, Y).transform(NEW)
-        for m in (10, 80, N)
-    ]
-    errors = [outside(each, scores) for each in found]
-    assert errors[2] < 1e-8 < errors[1] < 0.2 < errors[0]
 
 
 def test_with_all_rows_and_r2_of_1_the_scatter_within_classes_is_singular() -> None:
@@ -203,16 +186,6 @@ def test_labels_whose_squares_leave_float64_are_named(unit: float, options: dict
         model.fit(X, y)
 
 
-def test_more_axes_than_the_labels_determine_are_rejected_or_warn() -> None:
-    for solver in ("landmarks", "pairs"):
-        with pytest.raises(ValueError, match="n_components = 4, but the labels determine 3 axes"):
-            KernelSupervisedPCA(4, solver=solver, gamma=GAMMA).fit(X, Y)
-    with pytest.warns(ApproximationWarning, match="n_components = 4, but R1 has 3 eigenvalues"):
-        KernelRoweisDiscriminantAnalysis(4, r1=1, r2=0.5, gamma=GAMMA).fit(X, Y)
-    with pytest.warns(ApproximationWarning, match="4 classes are separated by at most 3 axes"):
-        KernelRoweisDiscriminantAnalysis(4, r1=0, r2=1, gamma=GAMMA, n_landmarks=30).fit(X, Y)
-
-
 def test_normalized_terms_and_shares_are_those_of_the_features() -> None:
     K = gram(KERNELS["RBF"], X)
     values, V = np.linalg.eigh(K)
@@ -223,25 +196,6 @@ def test_normalized_terms_and_shares_are_those_of_the_features() -> None:
         np.testing.assert_allclose(model.eigenvalues_, linear.eigenvalues_, rtol=1e-8)
 
 
-def test_kernel_axes_separate_what_linear_ones_cannot() -> None:
-    """Two classes that differ by the lengths of their rows alone."""
-    rng = np.random.default_rng(0)
-    y = np.arange(200) % 2
-    rows = rng.standard_normal((200, 3))
-    rows *= ((1 + 3 * y) / np.linalg.norm(rows, axis=1))[:, None]
-
-    def separation(scores: Array) -> float:
-        s = scores[:, 0]
-        return float(abs(s[y == 0].mean() - s[y == 1].mean()) / (s[y == 0].std() + s[y == 1].std()))
-
-    linear = separation(FisherDiscriminantAnalysis().fit(rows, y).transform(rows))
-    for model in (
-        KernelSupervisedPCA(kernel=kernels.Polynomial(2, gamma=1.0, coef0=0.0)),
-        KernelRoweisDiscriminantAnalysis(1, r1=0, r2=0.9, kernel=kernels.Polynomial(2, gamma=1.0, coef0=0.0)),
-    ):
-        assert separation(model.fit(rows, y).transform(rows)) > 5 > 0.5 > linear
-
-
 @pytest.mark.parametrize("method", ["novelty", "denoise"])
 def test_axes_that_are_not_orthonormal_make_no_projection(method: str) -> None:
     model = KernelRoweisDiscriminantAnalysis(2, r1=0, r2=0.5, gamma=GAMMA)
@@ -249,19 +203,6 @@ def test_axes_that_are_not_orthonormal_make_no_projection(method: str) -> None:
         with pytest.raises(AttributeError, match=f"has no attribute '{method}'") as caught:
             getattr(one, method)(NEW)
         assert "the axes are not orthonormal if r2 > 0" in str(caught.value.__cause__)
-
-
-def test_orthonormal_axes_denoise_as_those_of_kernel_pca() -> None:
-    without = KernelRoweisDiscriminantAnalysis(3, r1=0, r2=0, gamma=GAMMA).fit(X, Y)
-    np.testing.assert_allclose(
-        without.denoise(NEW), KernelPCA(3, kernel="rbf", gamma=GAMMA).fit(X).denoise(NEW), atol=1e-6
-    )
-
-
-def test_a_plan_of_landmarks_counts_the_label_features() -> None:
-    lazy, labels = unreadable(200_000, 5, chunk=50_000), np.random.default_rng(0).standard_normal((200_000, 30))
-    thin, wide = (KernelSupervisedPCA(n_landmarks=50).plan(lazy, labels[:, :t]) for t in (1, 30))
-    assert (wide.peak_bytes - thin.peak_bytes + 1) * wide.resources.threads >= 8 * 200_000 * 29
 
 
 # Reads, files, checkpoints

@@ -4,7 +4,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 
 from bigpca import (
     FisherDiscriminantAnalysis,
@@ -54,18 +53,6 @@ def test_with_r1_alone_it_is_supervised_pca_for_classes_and_for_real_labels() ->
         np.testing.assert_array_equal(model.components_, spca.components_)
         near = RoweisDiscriminantAnalysis(k, r1=1, r2=1e-13).fit(X, Y) if labels is Y else model
         np.testing.assert_allclose(near.components_, spca.components_, atol=1e-8)
-
-
-def test_fisher_spans_what_the_discriminants_of_scikit_learn_span() -> None:
-    fisher = FisherDiscriminantAnalysis().fit(X, Y)
-    lda = LinearDiscriminantAnalysis(solver="eigen").fit(X, Y)
-    assert fisher.n_components_ == C - 1
-    assert outside(lda.scalings_[:, : C - 1], fisher.components_.T) < 1e-6
-    assert (fisher.eigenvalues_ > 1).all()
-    np.testing.assert_array_equal(
-        fisher.components_, RoweisDiscriminantAnalysis(C - 1, r1=0, r2=1).fit(X, Y).components_
-    )
-    assert_solves(fisher, 0, 1)
 
 
 def test_double_supervision_is_fisher_where_classes_are_as_large() -> None:
@@ -123,7 +110,7 @@ def test_none_keeps_all_axes_of_eigenvalues_that_are_not_0() -> None:
     assert found == {0: D, 0.5: D, 1: C - 1}
 
 
-@pytest.mark.parametrize(("r1", "r2"), [(0.3, 0.7), (1, 1), (0, 0)])
+@pytest.mark.parametrize(("r1", "r2"), [(0.3, 0.7), (1, 1), (0, 0), (1, 0)])
 @pytest.mark.parametrize("k", [1, 2, D])
 def test_scores_come_back_to_the_nearest_rows_that_they_allow(r1: float, r2: float, k: int) -> None:
     """Least squares over all scores: the residual is orthogonal to U (SPCA paper, eq. 4); with all axes there is
@@ -195,16 +182,6 @@ def test_more_axes_than_classes_tell_apart_warn() -> None:
     with pytest.warns(ApproximationWarning, match="n_components = 4, but 4 classes are separated by at most 3 axes"):
         model = FisherDiscriminantAnalysis(4).fit(X, Y)
     np.testing.assert_allclose(model.eigenvalues_[3], 1.0, rtol=1e-10)
-
-
-def test_classes_without_rows_tell_nothing_apart() -> None:
-    bad = X.copy()
-    bad[Y == 2] = np.nan
-    model = FisherDiscriminantAnalysis(nan_policy="omit").fit(bad, Y)
-    truth = FisherDiscriminantAnalysis().fit(X[Y != 2], Y[Y != 2])
-    assert model.n_components_ == C - 2
-    np.testing.assert_allclose(model.components_, truth.components_, atol=1e-10)
-    assert model.class_counts_.tolist() == [100, 100, 0, 100]
 
 
 def test_a_class_of_one_row_shifts_the_between_class_scatter_alone() -> None:

@@ -1,6 +1,5 @@
 """A map of the Roweis family: one read for the models of a whole grid, one more for their errors."""
 
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +10,8 @@ from scipy.spatial.distance import cdist
 
 import bigpca as bp
 from bigpca import (
-    PCA,
     FisherDiscriminantAnalysis,
-    KernelRoweisDiscriminantAnalysis,
     RoweisDiscriminantAnalysis,
-    SupervisedPCA,
     roweis_map,
 )
 from bigpca.errors import MemoryBudgetError
@@ -61,15 +57,6 @@ def test_every_model_of_a_map_is_the_one_fitted_alone(options: dict[str, Any]) -
             np.testing.assert_allclose(one.components_, alone.components_, atol=1e-9)
             np.testing.assert_allclose(one.transform(NEW), alone.transform(NEW), atol=1e-8)
             assert one.total_variance_ == pytest.approx(alone.total_variance_, rel=1e-12)
-
-
-def test_the_corners_are_pca_supervised_pca_and_fisher(found: RoweisMap) -> None:
-    for (i, j), truth in (
-        ((0, 0), PCA(2).fit(X)),
-        ((2, 0), SupervisedPCA(2).fit(X, Y)),
-        ((0, 2), FisherDiscriminantAnalysis(2).fit(X, Y)),
-    ):
-        np.testing.assert_allclose(found.models[i][j].components_, truth.components_, atol=1e-8)
 
 
 def by_hand(found: RoweisMap, criterion: str) -> Array:
@@ -154,18 +141,6 @@ def test_given_values_are_taken_as_they_are() -> None:
     assert (whole.models[0][1].r1, whole.models[0][1].r2) == (0.25, 0.0)
 
 
-def test_values_near_0_separate_models_that_an_even_one_does_not() -> None:
-    """Largest angle between neighbours along r2 among the inner points of 6: 20,000 rows, classes 0.6 apart."""
-    rows, y = labelled_rows(20_000, 4, 3, apart=0.6, seed=3)
-    rows = rows * [5, 1, 1, 1]
-    most = {}
-    for name, grid in (("even", 6), ("log", [0, *np.logspace(-2 * np.log10(len(rows)), 0, 5)])):
-        line = roweis_map(rows, y, grid, model=RoweisDiscriminantAnalysis(1)).models[0]
-        axes = [model.components_[0] / np.linalg.norm(model.components_[0]) for model in line[1:]]
-        most[name] = max(np.degrees(np.arccos(min(1, abs(a @ b)))) for a, b in pairwise(axes))
-    assert most["even"] < 1 < 10 < most["log"]
-
-
 REJECTED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"grid": 1}, ValueError, "grid = 1 values; an integer of at least 2 was expected"),
     ({"grid": 2.5}, ValueError, "grid = 2.5 values"),
@@ -204,18 +179,6 @@ def test_errors_that_cannot_be_are_rejected(found: RoweisMap) -> None:
 
 
 # Under a kernel
-
-
-@pytest.mark.parametrize("options", [{"regularization": 1e-3}, {"regularization": 1e-3, "normalize": True}], ids=str)
-def test_a_map_of_the_scores_of_landmarks_has_the_models_of_a_kernel(options: dict[str, Any]) -> None:
-    landmarks: dict[str, Any] = {"gamma": 0.05, "sampling": X[:40]}
-    features = bp.NystromKernelPCA(None, kernel="rbf", **landmarks).fit(X)
-    whole = roweis_map(features.transform(X), Y, [0, 0.35, 1], model=RoweisDiscriminantAnalysis(2, **options))
-    for one in (one for line in whole.models for one in line):
-        alone = KernelRoweisDiscriminantAnalysis(2, r1=one.r1, r2=one.r2, **landmarks, **options).fit(X, Y)
-        np.testing.assert_allclose(one.eigenvalues_, alone.eigenvalues_, rtol=1e-7)
-        found, expected = one.transform(features.transform(NEW)), alone.transform(NEW)
-        np.testing.assert_allclose(found * np.sign((found * expected).sum(axis=0)), expected, atol=1e-6)
 
 
 def test_what_no_rows_could_make_right_is_rejected_before_the_read() -> None:

@@ -215,17 +215,6 @@ def test_a_plan_hands_the_labels_to_an_estimator_that_learns_from_them() -> None
         assert plan.passes == 2
 
 
-@pytest.mark.parametrize("saved", [False, True], ids=["", "saved"])
-def test_rows_are_added_to_the_estimator_of_the_chosen_columns(saved: bool, tmp_path: Path) -> None:
-    model = ScoredPCA(2, n_features_to_select=4).fit(X[:150], Y[:150])
-    if saved:
-        model.save(tmp_path / "model")
-        model = bp.load(tmp_path / "model")
-    model.estimator_.partial_fit(X[150:, model.selected_])
-    truth = bp.PCA(2).fit(X[:, model.selected_])
-    np.testing.assert_allclose(model.transform(X), truth.transform(X[:, model.selected_]), atol=1e-8)
-
-
 @pytest.mark.parametrize("part", [0.2, 0.5, 1.0], ids=["early", "in the middle", "at the end"])
 def test_a_fit_stopped_in_any_part_continues_to_the_same_bits(
     part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
