@@ -21,8 +21,8 @@ from bigpca.estimators.shared.opening import placed_in_folds, read_once
 from bigpca.forms import Values
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
+from bigpca.passes.accumulators.kept_rows import RowTotals
 from bigpca.passes.accumulators.moments import StoredColumnMoments
-from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.reading.row_maps import (
     Float64Map,
     GeneMap,

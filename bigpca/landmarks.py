@@ -41,8 +41,8 @@ from bigpca.engine.run import Run
 from bigpca.host import HOST
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import squares
+from bigpca.passes.accumulators.all_pairs import KernelProduct, reject_underflow
 from bigpca.passes.accumulators.kept_rows import RowsAt
-from bigpca.passes.accumulators.kernel_product import KernelProduct, reject_underflow
 from bigpca.passes.accumulators.landmark_moments import (
     TILE_BYTES,
     compared_bytes,

@@ -19,8 +19,8 @@ from bigpca.engine.local import threads_here
 from bigpca.engine.planning import Layout, PassCost
 from bigpca.engine.run import Run
 from bigpca.operators import PROBES, Operator, Probes, Products
+from bigpca.passes.accumulators.all_pairs import DotProduct
 from bigpca.passes.accumulators.base import Weighted, WeightSums, column_scale, joined
-from bigpca.passes.accumulators.dot_matrix import DotProduct
 from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, probe_vectors
 from bigpca.passes.fold import FirstRows, Folded, Read, runs_layout, sample_runs, sample_size

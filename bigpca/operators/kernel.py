@@ -8,7 +8,7 @@ from bigpca.arrays import Matrix, Vector, norm_of, working_dtype
 from bigpca.engine.run import Run
 from bigpca.kernels.base import Kernel
 from bigpca.operators import PROBES, Operator, Probes, Products
-from bigpca.passes.accumulators.kernel_product import (
+from bigpca.passes.accumulators.all_pairs import (
     KernelProduct,
     reject_contradicted,
     reject_overflow,

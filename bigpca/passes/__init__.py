@@ -5,14 +5,14 @@ What estimators use:
 - ``rows``      ``Rows``: X as the engine sees it: a source or graph, a view, row maps, weights, policies; and
   the checks of what reads require of rows: any order, dense values, states that use their weights
 - ``side_by_side``  rows of several origins as one: pairs, layers, covariates
-- ``prices``    what a block of rows takes, and what a read costs: bytes, peak memory, operations
+- ``prices``    what a block of rows takes, and what a read costs: bytes, peak memory, operations; and how fast
+  this machine multiplies and reads, for estimates of time
 - ``fold``      all rows into accumulators, group by group, merged in a fixed tree: one read
 - ``panels``    pairs of row panels, or blocks of columns, of stores that are chunked in rows or in columns
 - ``sweeps``    every pair of tiles of a kernel matrix; none is kept
 - ``project``   rows mapped to rows: lazily, in memory, or into a new Zarr array or table
 - ``summaries``  what there is in each column: which have no values, means that fill missing ones, the rows at its ends
 - ``residuals``  what covariates leave: of sums, of a second read and of each row, and the regression behind it
-- ``speed``     how fast this machine multiplies and reads, for estimates of time
 - ``graphs``    Dask arrays without a direct source: their graphs are cut lazily, one group at a time
 
 Below them, bottom to top; and ``bigpca/engine`` executes, checkpoints and reports one pass, here or on a cluster:

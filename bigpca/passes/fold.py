@@ -32,8 +32,7 @@ from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator, cost_of, update_all
 from bigpca.passes.prices import priced, read_cost
-from bigpca.passes.reading.blocks import Block, product_dtype
-from bigpca.passes.reading.preparing import Preparing
+from bigpca.passes.reading.blocks import Block, Preparing, product_dtype
 from bigpca.passes.reading.readers import MAPS, SHIFT, sent_to
 from bigpca.passes.rows import Rows, pass_over, reject_weights
 from bigpca.seeds import uniforms

@@ -32,16 +32,16 @@ from bigpca.engine.planning import BYTE_WORK, PIECES, Layout
 from bigpca.engine.run import Run
 from bigpca.forms import WIDTH, Values
 from bigpca.host import HOST
+from bigpca.passes.accumulators.all_pairs import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
 from bigpca.passes.accumulators.observed_columns import ObservedBlocks
 from bigpca.passes.fold import Read
 from bigpca.passes.prices import priced, read_cost
 from bigpca.passes.reading.blocks import (
     Block,
+    Preparing,
     product_dtype,
 )
-from bigpca.passes.reading.preparing import Preparing
 from bigpca.passes.reading.readers import MAPS, SHIFT, ColumnReader, StoredMap, sent_to
 from bigpca.passes.reading.row_maps import MapStep, map_rows
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over, reject_weights
@@ -150,7 +150,7 @@ class PanelGroup(Group[Values], Generic[P, B]):
         block = step.prepared(own, row, where, about, owned=own is not slab)
         if step.there:
             return block.values
-        values = map_rows(step.maps, block, where) if step.maps else block.values
+        values = map_rows(step.maps, block.values, block.rows, where) if step.maps else block.values
         if not step.plain and about.any():
             values = form_of(values).affine(values, about.astype(self.dtype), None, values)
         values = self.counted.rooted(values, row)

@@ -20,10 +20,9 @@ from bigpca.engine.planning import SolveCost, plan_of
 from bigpca.engine.run import Run
 from bigpca.errors import Shown, counted, listed, warn_approximation
 from bigpca.passes.accumulators.base import Accumulator, centring_error
-from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt
+from bigpca.passes.accumulators.kept_rows import Furthest, RowsAt, RowTotals
 from bigpca.passes.accumulators.moments import StoredColumnMoments
 from bigpca.passes.accumulators.observed_columns import ColumnSearch, ObservedBlocks, ObservedColumns
-from bigpca.passes.accumulators.row_totals import RowTotals
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.panels import ColumnRead, column_layout
 from bigpca.passes.reading.blocks import INCOMPLETE, PRECISE

@@ -32,13 +32,11 @@ from bigpca.engine.run import Run
 from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.kernels.base import FIXED_BYTES, STRIP_ENTRIES, Kernel
-from bigpca.passes.accumulators.dot_matrix import DotPanels
-from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.accumulators.all_pairs import DotPanels, KernelProduct
 from bigpca.passes.fold import Read
 from bigpca.passes.panels import Held, PanelGroup, Prepare
 from bigpca.passes.prices import priced, read_cost
-from bigpca.passes.reading.blocks import product_dtype
-from bigpca.passes.reading.preparing import Preparing
+from bigpca.passes.reading.blocks import Preparing, product_dtype
 from bigpca.passes.rows import Rows, check_any_order, check_dense, one_stamp, pass_over, reject_weights
 
 SweepState: TypeAlias = KernelProduct | DotPanels

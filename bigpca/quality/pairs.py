@@ -31,9 +31,9 @@ from bigpca.estimators.shared.inputs import open_rows
 from bigpca.estimators.shared.labelled import open_side
 from bigpca.estimators.shared.opening import given_beside, placed_in_folds, read_once
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.cross_moments import CrossMoments
 from bigpca.passes.accumulators.folds import FoldStates, left_out, merged
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.paired_moments import CrossMoments
 from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import blocks_of_batches, side_by_side
 from bigpca.solvers.components import MAX_FOLDS, check_total

@@ -27,8 +27,7 @@ from bigpca.engine.run import Run
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.fold import Folded, Read
-from bigpca.passes.reading.blocks import Block
-from bigpca.passes.reading.preparing import Preparing
+from bigpca.passes.reading.blocks import Block, Preparing
 from bigpca.passes.rows import Rows
 
 State = TypeVar("State", bound=Accumulator)

@@ -13,7 +13,7 @@ from bigpca.csr import SPARSE_SLAB_BYTES
 from bigpca.data.sparse import csr_block, row_range
 from bigpca.engine.layout import Cut, plan_layout
 from bigpca.kernels import Linear
-from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.accumulators.all_pairs import KernelProduct
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, SketchFactor

@@ -19,8 +19,7 @@ from bigpca.arrays import mirror_upper
 from bigpca.engine.events import Event, GroupEvent, PassEvent
 from bigpca.engine.run import Run
 from bigpca.passes import sweeps
-from bigpca.passes.accumulators.dot_matrix import DotPanels
-from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.accumulators.all_pairs import DotPanels, KernelProduct
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep, kernel_layout
 from tests.builders import offset_data

@@ -20,8 +20,7 @@ from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError
 from bigpca.estimators.kernel.maps import scored_rows
 from bigpca.passes import sweeps
-from bigpca.passes.accumulators.dot_matrix import DotPanels
-from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.accumulators.all_pairs import DotPanels, KernelProduct
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
 from tests.builders import offset_data

@@ -21,8 +21,8 @@ from bigpca.data.views import View
 from bigpca.engine.checkpoint import Checkpoint
 from bigpca.engine.run import Run
 from bigpca.estimators.linear.maps import Sketching
+from bigpca.passes.accumulators.all_pairs import DotPanels, DotSum
 from bigpca.passes.accumulators.base import Accumulator, cost_of
-from bigpca.passes.accumulators.dot_matrix import DotPanels, DotSum
 from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.accumulators.moments import ClassMoments, ColumnMoments, Moments

@@ -33,10 +33,10 @@ from bigpca.kernels.dot import PreparedThere
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import ClassMoments, Moments, ProfileMoments
-from bigpca.passes.accumulators.stepped_moments import SteppedMoments
+from bigpca.passes.accumulators.paired_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.panels import PanelRead
-from bigpca.passes.reading import blocks, preparing
+from bigpca.passes.reading import blocks
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.rows import Rows
 from bigpca.solvers.eigh import top_eigenpairs, top_eigenvalues, whole_spectrum
@@ -196,9 +196,9 @@ def watch(monkeypatch: pytest.MonkeyPatch, moved: dict[str, int]) -> None:
 
 def looks_of(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Return a list that gets an entry for each wait for a device: the numbers that come from it."""
-    found, fetch, finite = list[int](), devices.host_array, preparing.all_finite
+    found, fetch, finite = list[int](), devices.host_array, blocks.all_finite
     monkeypatch.setattr(devices, "host_array", lambda array: (found.append(int(np.prod(array.shape))), fetch(array))[1])
-    monkeypatch.setattr(preparing, "all_finite", lambda arrays: (found.extend([1] * bool(arrays)), finite(arrays))[1])
+    monkeypatch.setattr(blocks, "all_finite", lambda arrays: (found.extend([1] * bool(arrays)), finite(arrays))[1])
     return found
 
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca.arrays import mirror_upper
 from bigpca.engine.run import Run
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotSum, double_centre
+from bigpca.passes.accumulators.all_pairs import ColumnProducts, DotSum, double_centre
 from bigpca.passes.fold import FirstRows
 from bigpca.passes.panels import ColumnRead, PanelRead, column_layout
 from bigpca.passes.rows import Rows

@@ -39,7 +39,7 @@ from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.operators import PROBES
 from bigpca.operators.kernel import KernelOperator, products
-from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.accumulators.all_pairs import KernelProduct
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.sweeps import Sweep
 from bigpca.sketches import Gaussian, Sketch

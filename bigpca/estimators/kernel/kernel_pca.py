@@ -58,14 +58,15 @@ from bigpca.landmarks import LandmarkRequest, landmark_passes, select_landmarks
 from bigpca.operators import PROBES
 from bigpca.operators.kernel import ALIKE, KernelOperator, products
 from bigpca.parameters import Parameter
-from bigpca.passes.accumulators.dot_matrix import DotPanels, double_centre
-from bigpca.passes.accumulators.kept_rows import RowSample
-from bigpca.passes.accumulators.kernel_product import (
+from bigpca.passes.accumulators.all_pairs import (
+    DotPanels,
     KernelProduct,
+    double_centre,
     reject_contradicted,
     reject_overflow,
     reject_underflow,
 )
+from bigpca.passes.accumulators.kept_rows import RowSample
 from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.reading.row_maps import MapStep
 from bigpca.passes.rows import Rows

@@ -56,8 +56,7 @@ from bigpca.landmarks import (
     landmark_values,
     select_landmarks,
 )
-from bigpca.passes.accumulators.dot_matrix import double_centre
-from bigpca.passes.accumulators.kernel_product import reject_contradicted, reject_underflow
+from bigpca.passes.accumulators.all_pairs import double_centre, reject_contradicted, reject_underflow
 from bigpca.passes.accumulators.landmark_moments import (
     HELD_TILES,
     LandmarkMap,

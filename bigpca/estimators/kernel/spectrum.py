@@ -33,8 +33,8 @@ from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import RowCounts
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator
+from bigpca.passes.accumulators.all_pairs import KernelProduct
 from bigpca.passes.accumulators.kept_rows import RowSample
-from bigpca.passes.accumulators.kernel_product import KernelProduct
 from bigpca.passes.fold import Declared, FirstRows, Folded, Read
 from bigpca.passes.prices import priced
 from bigpca.passes.rows import Rows

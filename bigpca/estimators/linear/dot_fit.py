@@ -27,8 +27,8 @@ from bigpca.estimators.linear.spectrum import (
     check_enough_rows,
     shrinkage_of,
 )
+from bigpca.passes.accumulators.all_pairs import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.base import MAX_CENTRING_ERROR, Accumulator, column_scale, joined, lost_squares
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotSum, double_centre
 from bigpca.passes.accumulators.moments import ColumnMoments
 from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.passes.fold import Declared, FirstRows, Folded, Read

@@ -28,7 +28,7 @@ from bigpca.estimators.linear.spectrum import PCAResult, Settings
 from bigpca.estimators.linear.sums import Solved
 from bigpca.estimators.shared.fit import Fit
 from bigpca.passes.accumulators.base import WeightSums
-from bigpca.passes.accumulators.expected_scores import ExpectedScores, LatentModel
+from bigpca.passes.accumulators.observed_columns import ExpectedScores, LatentModel
 from bigpca.passes.fold import Declared, Folded, Read, costs
 from bigpca.passes.reading.blocks import PRECISE
 from bigpca.passes.reading.readers import ColumnFill

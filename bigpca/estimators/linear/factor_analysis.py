@@ -31,8 +31,8 @@ from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import KeptRows, Traits
 from bigpca.estimators.shared.transformer import with_parameters
 from bigpca.parameters import Parameter
-from bigpca.passes.accumulators.expected_scores import LatentModel
 from bigpca.passes.accumulators.moments import Moments
+from bigpca.passes.accumulators.observed_columns import LatentModel
 from bigpca.passes.rows import Rows, filled
 from bigpca.records import stored
 from bigpca.settings import setting

@@ -33,7 +33,7 @@ from bigpca.estimators.shared.certificates import Certificate, certify, warn_if_
 from bigpca.estimators.shared.fit import EXACT_SECONDS
 from bigpca.operators import PROBES, Operator
 from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_products
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotProduct
+from bigpca.passes.accumulators.all_pairs import ColumnProducts, DotProduct
 from bigpca.passes.panels import ColumnRead, column_layout
 from bigpca.passes.rows import Rows
 from bigpca.seeds import normals

@@ -27,7 +27,7 @@ from bigpca.export.linear import LinearMap, LinearRowMap
 from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
-from bigpca.passes.accumulators.expected_scores import LatentModel, expected_scores
+from bigpca.passes.accumulators.observed_columns import LatentModel, expected_scores
 from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.readers import Limits
 from bigpca.passes.reading.row_maps import L2, Affine, Float64Map, MapStep, RowMap

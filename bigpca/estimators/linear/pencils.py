@@ -34,7 +34,7 @@ from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.moments import PROFILE, Moments, ProfileMoments
-from bigpca.passes.accumulators.stepped_moments import SteppedMoments
+from bigpca.passes.accumulators.paired_moments import SteppedMoments
 from bigpca.passes.reading.row_maps import RowPreprocessor
 from bigpca.passes.rows import Rows
 from bigpca.records import stored

@@ -35,10 +35,9 @@ from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
 from bigpca.estimators.shared.inputs import BaseEstimator
 from bigpca.host import HOST
 from bigpca.passes.fold import Declared, costs
-from bigpca.passes.prices import counting_reads
+from bigpca.passes.prices import counting_reads, known_speed
 from bigpca.passes.reading.row_maps import identified
 from bigpca.passes.rows import Rows, place_of, unchanged
-from bigpca.passes.speed import known_speed
 from bigpca.passes.summaries import Lesson, lessons
 from bigpca.seeds import check_seed, draw_seed, draws_seed
 from bigpca.settings import setting

@@ -62,11 +62,11 @@ from bigpca.estimators.shared.outputs import (
     whole_map,
 )
 from bigpca.estimators.shared.results import Result, Traits, Waiting
+from bigpca.passes.prices import machine_speed
 from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import Copy, Preprocess, RowMap, RowPreprocessor, preprocessors
 from bigpca.passes.residuals import LearnedResiduals, Residuals
 from bigpca.passes.rows import Rows
-from bigpca.passes.speed import machine_speed
 from bigpca.records import Held, check_shapes, unpack
 from bigpca.settings import DEFAULTS as RUN_SETTINGS
 from bigpca.settings import config, in_force

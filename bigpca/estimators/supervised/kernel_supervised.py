@@ -48,7 +48,7 @@ from bigpca.estimators.supervised.problems import Labelled, Problem, cut_axes, l
 from bigpca.estimators.supervised.statistics import KeptLabels, LabelStatistics, Supervision
 from bigpca.operators.kernel import products
 from bigpca.parameters import Parameter
-from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.accumulators.all_pairs import KernelProduct
 from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep

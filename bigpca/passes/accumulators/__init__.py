@@ -4,23 +4,20 @@
   them share.
 - ``moments``  Moments of the rows: count, mean and centred scatter, or the squares of each column only; and of
   labelled rows, with the within-class scatter, or its product with a thin matrix; and how many labels are predicted.
-- ``cross_moments``  Moments of rows side by side, with the sums of row norms that debiased statistics need.
 - ``folds``  One state for each fold of the rows, or for each group of them, from one read; and what is left without
   each.
-- ``stepped_moments``  Sums of pairs of rows at a lag, formed where they are read; moments of the steps between them.
-- ``dot_matrix``  States of the dot matrix, over pairs of row panels or over column blocks, and of products with
-  column blocks.
-- ``kernel_product``  The state of one sweep over a kernel matrix: its product with a thin block, its trace and its
-  row norms.
+- ``paired_moments``  Sums of pairs of rows at a lag, formed where they are read, with moments of the steps between
+  them; moments of blocks side by side, with the sums of row norms that debiased statistics need.
+- ``all_pairs``  States of the dot matrix, over pairs of row panels or over column blocks, and of products with
+  column blocks; and of one sweep over a kernel matrix: its product with a thin block, its trace and its row norms.
 - ``landmark_moments``  Moments of Nyström features in one read of X, and the blocks of kernel values that they come
   from.
 - ``row_weights``  Rows drawn by weight in one read of X, and the weights: functions of a block, evaluated where the
   rows are read.
-- ``kept_rows``  States that keep rows: those with given numbers, a sample, all of them, or the ends of each column.
-- ``expected_scores``   The expectation step of factors of rows with missing values
-- ``observed_columns``  What there is in each column of rows with missing values: its weight, and the mean; and the
-  reads that found it.
-- ``row_totals``  The sums of the rows: each sum that occurs, and how often.
+- ``kept_rows``  States that keep rows: those with given numbers, a sample, all of them, the ends of each column; or
+  their sums: each that occurs, and how often.
+- ``observed_columns``  What there is in each column of rows with missing values: its weight, and the mean; the
+  reads that found it; the expectation step of factors of such rows.
 - ``thin_products``  Products of all rows with thin matrices: ``X'(X W)`` in one read instead of two, and ``V'X``.
 
 Life of a state: the estimator makes a template, ``for_rows`` cuts its parameters to the rows of a group,

@@ -21,8 +21,8 @@ from bigpca.forms import Values
 from bigpca.host import HOST
 from bigpca.kernels.base import FIXED_BYTES, Kernel, reject_overflow
 from bigpca.kernels.custom import reject_asymmetric
+from bigpca.passes.accumulators.all_pairs import entry_precision
 from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
-from bigpca.passes.accumulators.kernel_product import entry_precision
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap

@@ -2,8 +2,8 @@
 
 - ``readers``  Readers: rows of X inside a task, from a store or by running the Dask nodes that compute them;
   and the row maps of rows as they are stored: limits of values, and what fills in missing ones.
-- ``blocks``  Blocks of rows, in the precision of the pass; policies for incomplete rows, and their errors.
-- ``preparing``  The row step of a group: rows that count become blocks, checked, mapped, about one shift, weighted.
+- ``blocks``  The row step of a group: rows that count become blocks, checked, mapped, about one shift, weighted, in the
+  precision of the pass; policies for incomplete rows, and their errors.
 - ``row_maps``  Row maps: pure functions from rows to rows, applied in a chain inside the task that reads them; among
   them the preprocessing that users give to an estimator.
 

@@ -27,7 +27,6 @@ from bigpca.devices import Namespace
 from bigpca.errors import check_choice, real_number
 from bigpca.forms import DENSE, Values
 from bigpca.host import HOST
-from bigpca.passes.reading.blocks import Block
 from bigpca.storage.files import content_digest
 
 SHOWN_ROWS = 5  # in messages
@@ -233,12 +232,14 @@ def _mapped_whole(maps: Sequence[RowMap], rows: Values, numbers: Integers, where
     return stacked([form_of(part).whole(part) for part, _ in _mapped(maps, rows, numbers, where)])
 
 
-def map_tiles(steps: tuple[MapStep, ...], complete: Block, where: str) -> Iterator[tuple[Values, Integers]]:
+def map_tiles(
+    steps: tuple[MapStep, ...], values: Values, numbers: Integers, where: str
+) -> Iterator[tuple[Values, Integers]]:
     """Yield (mapped rows, their numbers), in tiles of at most the smallest ``tile_rows`` of the chain.
 
-    The rows of the block, which belong to it, may be overwritten.
+    The rows, which are complete, may be overwritten.
     """
-    values, numbers, maps = complete.values, complete.rows, [step.f for step in steps]
+    maps = [step.f for step in steps]
     size = min((step.tile_rows for step in steps if step.tile_rows), default=max(1, values.shape[0]))
     for i in range(0, values.shape[0], size):
         yield from _mapped(maps, row_range(values, i, i + size), numbers[i : i + size], where, owned=True)
@@ -250,9 +251,9 @@ def map_stored(steps: tuple[MapStep, ...], rows: Values, numbers: Integers, wher
     return found
 
 
-def map_rows(steps: tuple[MapStep, ...], complete: Block, where: str) -> Values:
+def map_rows(steps: tuple[MapStep, ...], values: Values, numbers: Integers, where: str) -> Values:
     """Return the mapped rows of a block about zero."""
-    return stacked([form_of(rows).whole(rows) for rows, _ in map_tiles(steps, complete, where)])
+    return stacked([form_of(rows).whole(rows) for rows, _ in map_tiles(steps, values, numbers, where)])
 
 
 def map_run(steps: tuple[MapStep, ...], rows: Values, first: int, where: str) -> Values:

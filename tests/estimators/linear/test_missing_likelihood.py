@@ -16,7 +16,7 @@ from bigpca.engine import layout
 from bigpca.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.errors import ApproximationWarning, NonFiniteError
 from bigpca.estimators.linear.em_fit import extrapolated
-from bigpca.passes.accumulators.expected_scores import LatentModel
+from bigpca.passes.accumulators.observed_columns import LatentModel
 from tests.estimators.stores import stored, unreadable
 
 N, D, K = 120, 9, 2

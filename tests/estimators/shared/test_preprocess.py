@@ -10,7 +10,7 @@ from scipy.sparse import csr_array
 
 import bigpca as bp
 from bigpca.estimators.shared.files import decode_record
-from bigpca.passes.accumulators import row_totals
+from bigpca.passes.accumulators import kept_rows
 from bigpca.quality import reconstruction_error
 from tests.estimators.stores import unreadable
 
@@ -176,7 +176,7 @@ def test_the_median_of_any_number_of_rows_takes_bounded_memory(monkeypatch: pyte
     )
     assert many.passes == 2
     assert many.peak_bytes == few.peak_bytes
-    monkeypatch.setattr(row_totals, "MOST_SUMS", N - 1)
+    monkeypatch.setattr(kept_rows, "MOST_SUMS", N - 1)
     rows = np.abs(X)  # whose sums all differ
     with pytest.raises(ValueError, match=r"more than 89 sums of rows differ, but counts.*NormalizeTotal\(1e4\)"):
         bp.PCA(2, preprocess=MEDIAN_FIRST).fit(rows)

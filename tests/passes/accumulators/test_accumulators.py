@@ -24,13 +24,10 @@ from bigpca.arrays import mirror_upper, packed_diagonal, unpack_upper
 from bigpca.costs import BlockForm
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.forms import DENSE
+from bigpca.passes.accumulators.all_pairs import ColumnProducts, DotPanels, DotProduct, DotSum, KernelProduct
 from bigpca.passes.accumulators.base import Accumulator, joined, update_all
-from bigpca.passes.accumulators.cross_moments import CrossMoments
-from bigpca.passes.accumulators.dot_matrix import ColumnProducts, DotPanels, DotProduct, DotSum
-from bigpca.passes.accumulators.expected_scores import ExpectedScores, LatentModel
 from bigpca.passes.accumulators.folds import FoldStates
-from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt
-from bigpca.passes.accumulators.kernel_product import KernelProduct
+from bigpca.passes.accumulators.kept_rows import Furthest, RowSample, RowsAt, RowTotals
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments
 from bigpca.passes.accumulators.moments import (
     ClassMoments,
@@ -40,10 +37,15 @@ from bigpca.passes.accumulators.moments import (
     ProfileMoments,
     StoredColumnMoments,
 )
-from bigpca.passes.accumulators.observed_columns import ObservedBlocks, ObservedColumns, ObservedPairs
-from bigpca.passes.accumulators.row_totals import RowTotals
+from bigpca.passes.accumulators.observed_columns import (
+    ExpectedScores,
+    LatentModel,
+    ObservedBlocks,
+    ObservedColumns,
+    ObservedPairs,
+)
+from bigpca.passes.accumulators.paired_moments import CrossMoments, SteppedMoments
 from bigpca.passes.accumulators.row_weights import BestRows, Ones
-from bigpca.passes.accumulators.stepped_moments import SteppedMoments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
 from bigpca.passes.reading.blocks import Block
 from bigpca.seeds import uniforms
