@@ -418,7 +418,7 @@ def _named(base: da.Array) -> bool:
     return not (carried(base).index is carried(base).labels is None)
 
 
-def brought(X: da.Array, name: str) -> tuple[list[tuple[da.Array, Any]], NDArray[np.int64] | None]:
+def brought(X: da.Array, name: str, given: Any = None) -> tuple[list[tuple[da.Array, Any]], NDArray[np.int64] | None]:
     """Return the opened rows that those of X are, each with what was opened beside it, and the places of X in them.
 
     Nothing if they were opened without what has that name.
@@ -426,7 +426,7 @@ def brought(X: da.Array, name: str) -> tuple[list[tuple[da.Array, Any]], NDArray
     Raises
     ------
     ValueError
-        For rows that were computed from such rows, or joined with others.
+        For rows that were computed from such rows, or joined with others; and if the same is ``given`` to a call.
     """
     bases, places, _ = origins_of_rows(X, lambda base: bool(carried(base).beside))
     known = [carried(base).beside for base in bases]
@@ -438,22 +438,10 @@ def brought(X: da.Array, name: str) -> tuple[list[tuple[da.Array, Any]], NDArray
             "rechunk and astype keep them. Other results are computed of rows that were opened without, and then "
             f"opened: bigpca.open(result, {again})."
         )
-    return [(base, one[name]) for base, one in zip(bases, known, strict=True) if name in one], places
-
-
-def brought_values(
-    X: da.Array, name: str, word: str, absent: Any = ABSENT, read: Callable[[Any, da.Array], Any] | None = None
-) -> NDArray[Any] | None:
-    """Return the weights, labels or groups that the rows of X were opened with, in their order; None without any."""
-    found, places = brought(X, name)
-    if not found:
-        return None
-    each = []
-    for base, given in found:
-        n = None if np.isnan(base.shape[0]) else int(base.shape[0])
-        values = in_row_order(given, base, absent=absent, word=word) if read is None else read(given, base)
-        each.append(with_gaps(*one_each(values, n, word, columns=True, gaps=True)))
-    return np.concatenate(each) if places is None else np.concatenate(each)[places]
+    found = [(base, one[name]) for base, one in zip(bases, known, strict=True) if name in one]
+    if found and given is not None:
+        raise ValueError(f"the rows were opened with {name}, and others were given. Give them once.")
+    return found, places
 
 
 def keys_of_bases(bases: Sequence[da.Array]) -> Keys:

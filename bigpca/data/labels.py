@@ -96,7 +96,7 @@ def one_each(
 
     Parameters
     ----------
-    y, word : as of :func:`label_values`
+    y, word : as of :func:`label_values`; what that returned is read already
     of : str
         What n counts, for messages.
     columns, gaps : bool
@@ -107,7 +107,7 @@ def one_each(
     ValueError
         For another number of them, and unless they are allowed, for several columns and missing ones.
     """
-    found = label_values(y, word)
+    found = y if isinstance(y, LabelValues) else label_values(y, word)
     n, wide = len(found.values) if n is None else n, found.values.ndim > 1 and not columns
     if len(found.values) != n or wide:
         columns_given = f" in {found.values.shape[1]} columns" if wide else ""

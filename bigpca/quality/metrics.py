@@ -232,7 +232,7 @@ def reconstruction_error(
     if isinstance(model, Estimator):
         rows = rows_like(model, X, memory_limit=memory_limit)
     else:
-        rows = as_fitted(model, open_rows(X, type(model).__name__))
+        rows = as_fitted(model, open_rows(X, type(model).__name__).alone())
         rows = rows.begun(memory_limit=setting(model, "memory_limit", memory_limit))
     squares = SquaredScores(mean, axes, None if scale is None else np.asarray(scale, np.float64))
     mapped, sums = rows.mapped(squares.step), ColumnMoments(len(axes) + 1)

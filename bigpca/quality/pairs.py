@@ -18,6 +18,7 @@ from scipy.stats import chi2
 from bigpca.arrays import Input, Matrix, Vector, unpack
 from bigpca.data.batches import blocks_in_batches
 from bigpca.data.dask_arrays import LEFT_OUT
+from bigpca.data.keys import brought
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import (
     ApproximationWarning,
@@ -312,7 +313,7 @@ def _pair(
     rows = open_rows(X, owner)
     groups = given_beside(rows, "groups", groups)
     rows = rows.weighted(given_beside(rows, "sample_weight", weights))
-    if rows.covariates is not None:
+    if rows.origin.brings and brought(rows.X, "covariates")[0]:
         raise TypeError(LEFT_OUT)
     joined = open_pair(rows, Y, owner)
     return joined.begun(nan_policy=nan_policy, memory_limit=memory_limit), groups

@@ -49,7 +49,6 @@ from bigpca.estimators.shared.opening import (
     policies,
     read_once,
     reject_groups,
-    with_covariates,
     without_absent_columns,
 )
 from bigpca.estimators.shared.outputs import (
@@ -746,12 +745,11 @@ class SideScores(PairModel, Inverts):
         """
         check_is_fitted(self)
         check_same_steps(self)
-        rows = self._side_like(X)
+        rows = opened(self, self._side_like(X), covariates=covariates, use="map")
         self._check_targets(rows.viewed_columns)
         to, of_targets = Destination(out, overwrite, what="scores of Y"), self._projection("y")
         maps, known = self._maps_of_sides()[1], self._result.regression
         maps = maps if known is None else (*maps, known.residuals(slice(self.n_features_in_, None)))
-        rows = with_covariates(self, rows, covariates, like=True)
         scores = mapped_after(maps, self, rows, of_targets, len(of_targets.components), to)
         return labelled_rows(scores, labels_for(X, rows), self._traits.output)
 

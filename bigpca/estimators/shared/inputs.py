@@ -55,7 +55,6 @@ from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import Affine, GeneMap, RowPreprocessor, row_of
 from bigpca.passes.residuals import Residuals
 from bigpca.passes.rows import Rows, as_given
-from bigpca.passes.side_by_side import check_paired, rows_at
 from bigpca.solvers.scaling import Whitening
 from bigpca.storage.files import Look, digest, one_look
 
@@ -169,7 +168,7 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
     TypeError
         For dtypes that have no principal components, and for containers whose rows cannot be read.
     ValueError
-        For empty input; and for covariates that do not belong to the rows.
+        For empty input.
     """
     if not is_lazy(X):
         values, names, sample = in_memory(X, estimator, minimum=minimum, single=single)
@@ -191,44 +190,10 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
             f"is required{': a variance needs two rows' if minimum > 1 else ''}. Give more rows."
         )
     rows = Rows.opened(opened, names=names_of(opened), sample=sample, lazy=given or not is_held(X))
-    if rows.origin.brings:
-        rows = replace(rows, covariates=_covariates_of(opened, estimator))
     if rows.origin.stored is not None and not given:
         rows.origin.opened_as = digest([rows.origin.samples.name.removeprefix("bigpca-open-")])
         rows.origin.seen = seen
     return rows
-
-
-def _covariates_of(X: da.Array, estimator: str) -> Rows | None:
-    """Return the covariates that the rows of X were opened with, in their order."""
-    from bigpca.data.keys import brought  # imports all formats of labels
-
-    found, places = brought(X, "covariates")
-    if not found:
-        return None
-    parts = [open_covariates(covariates, Rows.opened(base), estimator) for base, covariates in found]
-    if places is None and len(parts) == 1:
-        return parts[0]
-    for (base, _), part in zip(found, parts, strict=True):
-        check_paired([Rows.opened(base), part], "XZ")
-    known = [part.viewed_columns if part.origin.names is None else list(part.origin.names) for part in parts]
-    if any(one != known[0] for one in known):
-        raise ValueError(f"the rows of X were opened with different covariates: {brief(known)}. Give all the same.")
-    return rows_at(places, *parts)
-
-
-def open_covariates(covariates: Unchecked, beside: Rows, estimator: str) -> Rows:
-    """Open covariates of the rows ``beside`` them, in their order: joined by key where both have keys that differ."""
-    if isinstance(covariates, Rows):
-        return covariates
-    with naming_argument("Z"):
-        rows = open_rows(as_column(covariates)[0], estimator, single=True)
-    if isinstance(covariates, np.ndarray | list | tuple) or np.isnan([beside.n_rows, rows.n_rows]).any():
-        return rows  # by position
-    from bigpca.data.keys import keys_of_rows, label_places  # imports all formats of labels
-
-    joined = label_places(keys_of_rows(beside.origin.given), keys_of_rows(rows.origin.given), word="covariate")
-    return rows if joined is None else rows_at(joined[0], rows)
 
 
 def as_column(Y: Unchecked) -> tuple[Unchecked, bool]:

@@ -29,6 +29,7 @@ from bigpca.estimators.shared.fit import Reading, called, running
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, as_column, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.fold import Declared
 from bigpca.passes.rows import Rows, as_given
+from bigpca.passes.side_by_side import rows_at
 from bigpca.passes.summaries import search_columns, searches, warn_of_filled
 
 if TYPE_CHECKING:
@@ -188,13 +189,19 @@ def without_empty_columns(opened: Rows, rows: Rows, progress: ProgressArgument =
 
 
 def open_side(
-    Y: Unchecked, estimator: str, name: str = "Y", grid: Grid | None = None, view: View | None = None
+    Y: Unchecked,
+    estimator: str,
+    name: str = "Y",
+    grid: Grid | None = None,
+    view: View | None = None,
+    beside: Rows | None = None,
 ) -> Rows:
     """Open rows that belong to those of X, as X is opened, unless they are opened: the one door for all such rows.
 
     A number for each row, (n,), is one column: ``sample`` of such rows is ().
 
-    The grid and the view are those of a fit.
+    The grid and the view are those of a fit. Rows ``beside`` others are returned in the order of these: joined by key
+    where both have keys that differ.
 
     Raises as :func:`bigpca.estimators.shared.inputs.open_rows` and :func:`open_on_grid`, with the name of the side in
     place of X.
@@ -207,6 +214,12 @@ def open_side(
         opened = partial(open_rows, estimator=estimator, single=True)
         rows = open_on_grid(given, None if named else grid, estimator, opened)
         rows = as_given(rows, sample=()) if column else rows
+        if beside is not None and rows.origin.arrays is not None and not np.isnan([beside.n_rows, rows.n_rows]).any():
+            from bigpca.data.keys import keys_of_rows, label_places  # imports all formats of labels
+
+            keys = (keys_of_rows(one.origin.given) for one in (beside, rows))
+            joined = label_places(*keys, word="covariate")
+            rows = rows if joined is None else rows_at(joined[0], rows)
         own = rows.origin
         if grid is not None and named and own.names is not None:
             compare_names(grid.coords[FEATURE].values, own.names)

@@ -20,7 +20,7 @@ from bigpca.data.provenance import Provenance
 from bigpca.data.weights import CountedRows, open_weights
 from bigpca.engine.events import ProgressArgument
 from bigpca.engine.local import threads_here
-from bigpca.errors import naming_argument
+from bigpca.errors import brief, naming_argument
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import (
     BaseEstimator,
@@ -29,17 +29,17 @@ from bigpca.estimators.shared.inputs import (
     check_parameters,
     check_policies,
     compare_own_columns,
-    open_covariates,
 )
-from bigpca.estimators.shared.labelled import naming_places, without_empty_columns
+from bigpca.estimators.shared.labelled import naming_places, open_side, without_empty_columns
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.fold import Folded, Read
+from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import MapStep, RowMap, RowPreprocessor
 from bigpca.passes.residuals import Residuals, steps_beside
 from bigpca.passes.rows import Rows, reject_weights
-from bigpca.passes.side_by_side import beside_covariates
+from bigpca.passes.side_by_side import beside_covariates, check_paired, rows_at
 from bigpca.passes.summaries import searches
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
@@ -79,8 +79,10 @@ def opened(
     whole, new = use in ("fit", "plan"), use in ("fit", "plan", "first")
     if whole:
         check_parameters(model)
-    rows: Rows = model._open(X, minimum=model._traits.min_rows if whole else 1, fitted=not new)
-    if rows.origin.brings and use != "map":
+    rows = X if isinstance(X, Rows) else model._open(X, minimum=model._traits.min_rows if whole else 1, fitted=not new)
+    if rows.origin.brings or covariates is not None or not new:
+        rows = with_covariates(model, rows, covariates, like=not new)
+    if use != "map":
         sample_weight = given_beside(rows, "sample_weight", sample_weight)
         groups = groups if use == "measure" else given_beside(rows, "groups", groups)
     if sample_weight is not None:
@@ -97,11 +99,10 @@ def opened(
         if rows.origin.labels is not None and rows.y is not None and drops_unlabelled(model):
             from bigpca.data.labels import one_each  # imports all formats of labels
 
-            counted = counted.among(-one_each(rows.y, rows.n_rows, columns=True, gaps=True)[1].astype(np.int32))
+            labels = one_each(rows.y, rows.n_rows, columns=True, gaps=True)
+            rows, counted = replace(rows, y=labels), counted.among(-labels.gaps.astype(np.int32))
     if new and rows.origin.labels is not None:
         rows = without_absent_columns(model, rows, counted, read=use != "plan", progress=progress)
-    if not new or covariates is not None:
-        rows = with_covariates(model, rows, covariates, like=not new)
     if not new:
         return rows
     maps = tuple(one.begun() for one in model._preprocessors()) if whole else preprocessors_of(model)
@@ -110,41 +111,68 @@ def opened(
 
 
 def given_beside(rows: Rows, name: str, given: Unchecked, absent: Unchecked = "raise") -> Unchecked:
-    """Return what is given beside rows, or what these were opened with; raises ValueError for both."""
-    if not rows.origin.brings:
-        return given
-    from bigpca.data.keys import brought_values  # imports all formats of labels
-
-    read = open_weights if name == "sample_weight" else None
-    own = brought_values(rows.X, name, WORDS[name], absent, read)
-    if own is not None and given is not None:
-        raise ValueError(f"the rows were opened with {name}, and others were given. Give them once.")
-    return given if own is None else own
-
-
-def with_covariates(model: BaseEstimator, rows: Rows, covariates: Unchecked, *, like: bool) -> Rows:
-    """Return the rows with their covariates; ``like`` those of the fit.
+    """Return the weights, labels or groups given beside rows, or those that the rows were opened with, in their order.
 
     Raises
     ------
     ValueError
-        For those that are given twice, and for others than those of the fit.
+        For both; ``absent`` as of :func:`bigpca.data.keys.aligned`.
     """
-    name = type(model).__name__
-    if covariates is not None:
-        if rows.covariates is not None:
-            raise ValueError("the rows were opened with covariates, and others were given. Give them once.")
-        rows = replace(rows, covariates=open_covariates(covariates, rows, name))
-    q = 0 if rows.covariates is None else rows.covariates.viewed_columns
+    if not rows.origin.brings:
+        return given
+    from bigpca.data.keys import brought, in_row_order  # imports all formats of labels
+    from bigpca.data.labels import one_each, with_gaps
+
+    found, places = brought(rows.X, name, given)
+    if not found:
+        return given
+    each, word = [], WORDS[name]
+    for base, own in found:
+        n = None if np.isnan(base.shape[0]) else int(base.shape[0])
+        weights = name == "sample_weight"
+        values = open_weights(own, base) if weights else in_row_order(own, base, absent=absent, word=word)
+        each.append(with_gaps(*one_each(values, n, word, columns=True, gaps=True)))
+    return np.concatenate(each) if places is None else np.concatenate(each)[places]
+
+
+def with_covariates(model: BaseEstimator, rows: Rows, covariates: Unchecked, *, like: bool) -> Rows:
+    """Return the rows with their covariates, given or as they were opened, in their order; ``like`` those of the fit.
+
+    Raises
+    ------
+    ValueError
+        For those that are given twice, that do not belong to the rows, for policies that need all columns to be alike,
+        and for others than those of the fit.
+    """
+    name, places, found = type(model).__name__, None, [] if covariates is None else [(rows, covariates)]
+    if rows.origin.brings:
+        from bigpca.data.keys import brought  # imports all formats of labels
+
+        own, at = brought(rows.X, "covariates", covariates)
+        if own:
+            places, found = at, [(Rows.opened(base), given) for base, given in own]
+    parts = [open_side(given, name, "Z", beside=base) for base, given in found]
+    if places is not None or len(parts) > 1:  # of some of the rows that were opened, or of several such
+        for (base, _), part in zip(found, parts, strict=True):
+            check_paired([base, part], "XZ")
+        known = [part.viewed_columns if part.origin.names is None else list(part.origin.names) for part in parts]
+        if any(one != known[0] for one in known):
+            raise ValueError(f"the rows of X were opened with different covariates: {brief(known)}. Give all the same.")
+        parts = [rows_at(places, *parts)]
+    q = parts[0].viewed_columns if parts else 0
     if like and q != model._steps.covariates:
         raise ValueError(
             f"the rows have {q} covariates, but {name} was fitted with {model._steps.covariates}. Give those of the "
             "fit, in the same order: bigpca.open(X, covariates=Z), or the argument covariates of a method."
         )
-    if like and rows.covariates is not None:
+    if not parts:
+        return rows
+    if like:
         with naming_argument("Z"):
-            check_names(vars(model).get("covariate_names_in_"), rows.covariates.origin.names, name, "Z")
-    return rows
+            check_names(vars(model).get("covariate_names_in_"), parts[0].origin.names, name, "Z")
+    elif model.nan_policy in INCOMPLETE:
+        raise ValueError(f'nan_policy = {model.nan_policy!r} cannot be used with covariates: use "raise" or "omit".')
+    return replace(rows, covariates=parts[0])
 
 
 def without_absent_columns(

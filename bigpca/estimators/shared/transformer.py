@@ -585,8 +585,6 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
 
     def _learns(self, rows: Rows) -> tuple[RowPreprocessor, ...]:
         """Return what a read of a fit finds of rows with covariates, to take their effect out; a hook for sums of z."""
-        if self.nan_policy in INCOMPLETE:
-            raise ValueError(f"nan_policy = {self.nan_policy!r} cannot be used with covariates. Use nan_policy='omit'.")
         # Linear models subtract and report the mean themselves.
         return (LearnedResiduals(Residuals("mean_" in self._traits.result.names())),)
 
