@@ -85,9 +85,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
     Where a container says PYTHONDONTWRITEBYTECODE, each process would compile the package and all tests again. All
     multiply and solve with one BLAS thread, children too: these matrices are small, and threads that wait for each
-    other on a busy machine take several times as long.
+    other on a busy machine take several times as long. The first process would take most of a device's memory for JAX.
     """
-    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "BIGPCA_SOLVE_THREADS": "1"}
+    os.environ |= {"OPENBLAS_NUM_THREADS": "1", "BIGPCA_SOLVE_THREADS": "1", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
     if cache := getattr(config, "cache", None):
         os.environ["NUMBA_CACHE_DIR"] = str(cache.mkdir("numba"))  # what one process compiled, the next loads
     threadpool_limits(1, user_api="blas")

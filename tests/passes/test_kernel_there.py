@@ -190,7 +190,7 @@ class Watched(kernels.RBF):
 
 
 def test_no_time_is_planned_for_a_device(usual_sizes: None) -> None:
-    with bp.config(arithmetic=STRICT):
+    with bp.config(arithmetic=STRICT), dask.config.set(num_workers=2):  # as many as NumPy's part, of two chunks, takes
         plan = bp.KernelPCA(3, kernel="rbf", gamma=0.1, solver="krylov").plan(
             unreadable(100_000, D, 50_000, np.float32)
         )
