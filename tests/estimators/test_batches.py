@@ -251,7 +251,6 @@ def test_a_fit_that_was_interrupted_skips_what_it_has_and_gives_the_same_bits(sh
 
 
 COUNTS = sp.random_array((240, 6), density=0.3, format="csr", dtype="f4", rng=RNG)
-FORMS = {"csr": sp.csr_array, "csc": sp.csc_array, "coo": sp.coo_array, "matrix": sp.csr_matrix}
 
 
 def sparse_batches(size: int, form: Any = sp.csr_array) -> list[Any]:
@@ -328,24 +327,6 @@ def test_sparse_tensors_are_read_as_those_of_scipy() -> None:
     by_row = torch.sparse_csr_tensor(*vectors, size=COUNTS.shape, check_invariants=True)
     for one in (by_row, torch.from_numpy(COUNTS.toarray()).to_sparse_coo()):
         assert bits(bp.PCA(2).fit(bp.from_batches([one]))) == expected
-
-
-def test_a_fit_of_sparse_batches_that_was_interrupted_goes_on_with_batches_of_another_size(tmp_path: Path) -> None:
-    whole = bp.PCA(2).fit(bp.from_batches(iter(sparse_batches(9)), COUNTS.shape))
-    with pytest.raises(Interrupted):
-        bp.PCA(2).fit(bp.from_batches(breaking(COUNTS, 150), COUNTS.shape), checkpoint=tmp_path / "c")
-    events: list[Event] = []
-    again = bp.PCA(2).fit(
-        bp.from_batches(iter(sparse_batches(50)), COUNTS.shape), checkpoint=tmp_path / "c", progress=events.append
-    )
-    assert bits(again) == bits(whole)
-    assert any(isinstance(event, SkipEvent) for event in events)
-    with pytest.raises(Interrupted):
-        bp.PCA(2).fit(bp.from_batches(breaking(COUNTS, 150), COUNTS.shape), checkpoint=tmp_path / "d")
-    other = COUNTS.copy()
-    other.data[3] += 1
-    with pytest.raises(bp.errors.CheckpointError, match="the input changed"):
-        bp.PCA(2).fit(bp.from_batches(iter(batched(other, 50)), COUNTS.shape), checkpoint=tmp_path / "d")
 
 
 def test_a_fit_of_several_reads_is_resumed_where_its_groups_are_no_whole_chunks(tmp_path: Path) -> None:

@@ -112,21 +112,6 @@ def test_samples_that_may_be_read_in_two_ways_are_rejected(
         model.transform(new)
 
 
-def test_columns_of_a_parquet_table_have_their_names(tmp_path: Path) -> None:
-    path, other = tmp_path / "x.parquet", tmp_path / "y.parquet"
-    FRAME.to_parquet(path)
-    FRAME[list("dcba")].to_parquet(other)
-    model = bp.PCA(2).fit(path)
-    assert model.feature_names_in_.tolist() == list("abcd")
-    np.testing.assert_array_equal(model.transform(path).compute(), model.transform(FRAME))
-    with pytest.raises(ValueError, match="must be in the same order"):
-        model.transform(other)
-    with pytest.raises(ValueError, match=r"y\.parquet.* columns"):
-        bp.open([path, other])
-    chosen = bp.PCA(2).fit(bp.open(path, columns=["d", "b"]))
-    np.testing.assert_array_equal(chosen.transform(other).compute(), chosen.transform(path).compute())
-
-
 def test_partial_fit_and_merge_keep_the_pattern() -> None:
     maps = maps_of(X)
     grown = bp.PCA(2).fit(bp.open(maps[:20], pattern=PIXELS)).partial_fit(maps[20:])
@@ -140,15 +125,6 @@ def test_partial_fit_and_merge_keep_the_pattern() -> None:
     other = bp.PCA(2).fit(bp.open(np.ones((4, 5, 5)) * np.arange(5), pattern="n a b -> (n b) a"))
     with pytest.raises(ValueError, match="rows of different patterns"):
         bp.merge(bp.PCA(2).fit(bp.open(np.ones((4, 5, 5)) * np.arange(5), pattern="n a b -> (n a) b")), other)
-
-
-def test_batches_of_maps_are_fitted_by_pixels_and_stored_maps_cut_again() -> None:
-    maps = maps_of(X)
-    X_batches = bp.open(bp.from_batches(iter(np.array_split(maps, 7))), pattern=PIXELS)  # of unknown length
-    model = bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(X_batches)
-    whole = bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(X)
-    assert model.n_samples_ == N
-    np.testing.assert_allclose(model.transform(maps), whole.transform(X), rtol=0, atol=1e-6)
 
 
 def test_a_fit_on_whole_samples_forgets_the_pattern_of_the_fit_before() -> None:

@@ -106,14 +106,6 @@ def test_a_large_linear_product_in_float32_does_not_overflow() -> None:
     assert np.isfinite(RBF(1.0)(rows)).all()
 
 
-@pytest.mark.parametrize("kernel", [Linear(), Polynomial(), RBF(), Laplacian(), Laplacian(norm="l2"), Tanh()], ids=str)
-def test_zero_rows_constant_rows_and_duplicates_are_no_special_cases(kernel: Kernel) -> None:
-    rows = np.concatenate([np.zeros((2, 4)), np.ones((2, 4)), X[:2], X[:2]])
-    K = kernel(rows)
-    assert np.isfinite(K).all()
-    np.testing.assert_allclose(K[4:6], K[6:8], rtol=0, atol=1e-14)
-
-
 def test_integers_and_bools_are_numbers() -> None:
     ones = np.array([[1, 0], [1, 1]])
     for rows in (ones, ones.astype(np.uint8), ones.astype(bool)):

@@ -46,23 +46,6 @@ def test_scores_are_the_gradients_of_the_log_likelihood():
     np.testing.assert_allclose(gradients, np.transpose(columns), rtol=1e-6, atol=1e-7 * np.abs(gradients).max())
 
 
-def test_the_diagonal_information_is_that_of_components_that_do_not_overlap():
-    """The mean of phi phi' over the mixture's own rows is I, but for the weights, where it is diag(w) - w w'."""
-    weights = np.array([0.2, 0.5, 0.3])
-    score = GaussianMixtureScore(weights, [[0.0, 0.0], [50.0, 0.0], [0.0, 90.0]], [[1.0, 4.0], [2.0, 0.5], [1.0, 1.0]])
-    n = 200_000
-    rng = np.random.default_rng(0)
-    component = rng.choice(3, n, p=weights)
-    X = np.array(score.means)[component] + rng.standard_normal((n, 2)) * np.sqrt(np.array(score.covariances))[component]
-    scores = score.scores(X)
-    expected = np.eye(scores.shape[1])
-    expected[:3, :3] -= np.sqrt(np.outer(weights, weights))
-    products = scores.T @ scores / n
-    # Largest standard error: that of a squared deviation score, whose fourth moment is 15 / w: sqrt(75 / n) = 0.02.
-    np.testing.assert_allclose(products, expected, rtol=0, atol=5 * np.sqrt(15 / weights.min() / n))
-    np.testing.assert_allclose(scores.mean(axis=0), 0, atol=5 / np.sqrt(n))
-
-
 def test_scores_do_not_change_with_the_units_or_the_origin_of_the_data():
     mixture = fitted()
     X = mixture.sample(30)[0]

@@ -9,11 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 from scipy.sparse import csr_array
-from sklearn.metrics import pairwise
 
-from bigpca.kernels import RBF, Cosine, FromFunction, Kernel, Laplacian, Linear, Polynomial, Tanh, kernel_from
+from bigpca.kernels import Kernel, kernel_from
 from bigpca.kernels.base import FIXED_BYTES
-from tests.builders import named
 from tests.kernels.cases import CASES, Case
 from tests.kernels.cases_other import OTHER_CASES
 
@@ -140,15 +138,6 @@ def test_features_have_their_width_and_give_the_kernel_or_are_rejected(case: Cas
     np.testing.assert_allclose(wide @ wide.T, expected, rtol=0, atol=2 * tolerance(case, dtype, expected))
 
 
-@pytest.mark.parametrize(
-    "kernel", [RBF(0.1), Laplacian(0.1), Laplacian(0.1, "l2"), 2 * RBF(0.1) + Laplacian(0.1)], ids=named
-)
-def test_an_offset_of_1000_does_not_hurt_kernels_of_distances_in_float32(kernel: Kernel) -> None:
-    X = (np.random.default_rng(3).standard_normal((40, 9)) + 1000).astype(np.float32)
-    expected = kernel(X.astype(np.float64))
-    np.testing.assert_allclose(kernel(X), expected, rtol=0, atol=1e-5)
-
-
 @each_case
 def test_a_description_makes_the_kernel_again(case: Case) -> None:
     if case.name in ("scaled", "scaled linear", "function") or case.name.endswith("of a function"):
@@ -195,21 +184,3 @@ def test_a_block_stays_within_the_memory_that_it_announces(case: Case, dtype: An
             break
     assert held <= most_held
     assert K.nbytes <= peak - held <= most
-
-
-@pytest.mark.parametrize(
-    ("kernel", "function"),
-    [
-        (Linear(), pairwise.linear_kernel),
-        (Polynomial(), pairwise.polynomial_kernel),
-        (Tanh(), pairwise.sigmoid_kernel),
-        (Cosine(), pairwise.cosine_similarity),
-        (RBF(), pairwise.rbf_kernel),
-        (Laplacian(), pairwise.laplacian_kernel),
-        (FromFunction(pairwise.rbf_kernel), pairwise.rbf_kernel),
-    ],
-    ids=named,
-)
-def test_defaults_are_those_of_scikit_learn(kernel: Kernel, function: Any) -> None:
-    X, Y = (np.random.default_rng(seed).standard_normal((20, 7)) for seed in (0, 1))
-    np.testing.assert_allclose(kernel(X, Y), function(X, Y), rtol=1e-12, atol=1e-13)

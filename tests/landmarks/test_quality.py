@@ -6,13 +6,11 @@ import pytest
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Polynomial
-from tests.landmarks.cases import choose, digits, matrix, request, sequential_rpcholesky, similarity, trace_error
+from tests.landmarks.cases import choose, digits, matrix, request, sequential_rpcholesky, trace_error
 
 SEEDS = range(6)
 KERNELS = {
     "rbf 0.002": RBF(gamma=0.002),
-    "rbf 0.01": RBF(gamma=0.01),
-    "poly 3": Polynomial(degree=3, gamma=1.0, coef0=0.0),
     "poly 5": Polynomial(degree=5, gamma=1.0, coef0=0.0),
 }
 
@@ -41,18 +39,3 @@ def test_blocks_in_float32_lose_as_little() -> None:
     assert request(digits().astype("f4"), kernel, 50).dtype == np.float32
     sequential = np.mean([trace_error(K, sequential_rpcholesky(K, 50, s)) for s in SEEDS])
     assert mean_error("rpcholesky", kernel, K, 50, "f4") < 1.15 * sequential
-
-
-@pytest.mark.parametrize(
-    ("sampling", "least", "most"),
-    [("rpcholesky", 0.999, 1), ("diagonal", 0.999, 1), ("column-norm", 0.999, 1), ("uniform", 0, 0.9)],
-)
-def test_similarity_of_kernel_principal_axes(sampling: str, least: float, most: float) -> None:
-    X, kernel = digits(400), KERNELS["poly 5"]
-    K = matrix(kernel, X)
-    found = []
-    for seed in range(3):
-        landmarks = choose(sampling, request(X, kernel, 50, seed=seed))
-        assert landmarks.indices is not None
-        found.append(similarity(K, landmarks.indices))
-    assert least <= np.mean(found) <= most + 1e-12

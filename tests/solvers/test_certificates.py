@@ -154,14 +154,6 @@ def test_the_norm_bound_fails_exactly_as_often_as_stated_on_a_matrix_of_rank_one
     assert abs(failures / trials - failure) < 4 * np.sqrt(failure * (1 - failure) / trials)
 
 
-@pytest.mark.parametrize(("probes", "gain"), [(10, 1.7), (20, 2.1)])
-def test_on_a_heavy_tail_the_norm_bound_is_far_below_that_of_the_largest_column(probes, gain):
-    tail = builders.power_law(2000)[200:]
-    products = tail[:, None] * np.random.default_rng(0).standard_normal((1800, probes))
-    columns = 2 * np.sqrt(2 / np.pi) * np.linalg.norm(products, axis=0).max()  # Halko, Martinsson & Tropp, alpha = 2
-    assert tail[0] < gain * probe_norm_bound(products, np.zeros_like(products), 2.0**-probes) < columns
-
-
 def exponent_case(p, N=2000, q=150, k=20, seed=0):
     """One read of a diagonal matrix with eigenvalues i^-p: as good as any, since the sketch has no preferred axes."""
     spectrum, rng = builders.power_law(N, p), np.random.default_rng(seed)
@@ -172,15 +164,6 @@ def exponent_case(p, N=2000, q=150, k=20, seed=0):
     norm_bound = probe_norm_bound(spectrum[:, None] * omega, found.multiply(omega), FAILURE)
     certain = trace_bounds(found.values, k, trace, slack)
     return certain, probe_bounds(found.values, k, trace, slack, norm_bound=norm_bound, failure=FAILURE)
-
-
-@pytest.mark.parametrize("p", [2.0, 3.0, 4.0])
-def test_the_bound_on_the_first_eigenvalue_is_narrow_where_the_spectrum_falls_fast(p):
-    widths = []
-    for seed in range(7):
-        certain, _ = exponent_case(p, N=1000, q=100, seed=seed)
-        widths.append((certain.upper[0] - certain.lower[0]) / certain.lower[0])
-    assert np.median(widths) < 0.05
 
 
 def test_probes_bound_a_heavy_tail_five_times_as_tightly_as_the_trace():
@@ -195,12 +178,6 @@ def test_probes_bound_a_heavy_tail_five_times_as_tightly_as_the_trace():
 def test_a_slow_spectrum_is_not_to_be_trusted_and_a_fast_one_is(p, trusted):
     for bounds in exponent_case(p):
         assert trustworthy(bounds).trusted is trusted
-
-
-def test_probes_can_certify_what_the_trace_cannot():
-    certain, probed = exponent_case(1.0)
-    assert not trustworthy(certain).trusted
-    assert trustworthy(probed).components > trustworthy(certain).components
 
 
 def test_the_warning_carries_the_numbers_and_the_remedy():

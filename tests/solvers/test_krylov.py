@@ -270,12 +270,6 @@ def test_all_values_and_the_trace_serve_the_certificates():
     assert np.abs(direct - A.A @ omega).max() < np.abs(A.A @ omega).max()
 
 
-def test_the_same_seed_gives_the_same_bits_and_another_seed_other_ones():
-    first, second, other = (solve(product("power law 0.5"), seed=seed) for seed in (0, 0, 1))
-    assert np.array_equal(first.vectors, second.vectors)
-    assert not np.array_equal(first.values, other.values)
-
-
 def test_blocks_are_orthonormal_columns():
     A = product("power law 2", np.float32)
     blocks = []

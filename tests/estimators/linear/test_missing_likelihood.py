@@ -177,15 +177,6 @@ def test_the_noise_of_fewer_rows_than_columns_is_that_of_all_axes() -> None:
     assert bp.PCA(K, **SOLVED).fit(wide).noise_variance_ == pytest.approx(noise, rel=1e-5)
 
 
-def test_rows_of_low_rank_are_recovered() -> None:
-    rng = np.random.default_rng(4)
-    rows = rng.standard_normal((200, 2)) @ rng.standard_normal((2, 20)) + 3
-    holed = np.where(rng.random(rows.shape) < 0.4, np.nan, rows)
-    model = bp.PCA(2, nan_policy="em", max_passes=None).fit(holed)
-    back = model.inverse_transform(model.transform(holed))
-    np.testing.assert_allclose(back, rows, rtol=0, atol=1e-4)
-
-
 OBSERVED = RNG.standard_normal((N, K)) @ RNG.standard_normal((K, D)) * 1.5 + RNG.standard_normal((N, D)) + 5
 OBSERVED *= np.linspace(0.7, 1.3, D)  # of unequal noise
 OBSERVED[HOLES] = np.nan

@@ -246,29 +246,6 @@ def test_what_changes_the_sums_is_not_changed_between_rows_or_models(name: str) 
             call()
 
 
-FEATURES: dict[str, tuple[Any, Any, dict[str, Any]]] = {
-    **{
-        f"{name} of {type(model).__name__}": (model, y, {name: value})
-        for model, y in (
-            (bp.NystromKernelPCA(2, n_landmarks=9), None),
-            (bp.KernelSupervisedPCA(2, n_landmarks=9), X[:, :2]),
-            (bp.KernelRoweisDiscriminantAnalysis(1, n_landmarks=9), RUNS),
-        )
-        for name, value in (("kernel", "linear"), ("gamma", 3.0), ("n_landmarks", 8), ("sampling", "uniform"))
-    }
-}
-
-
-@pytest.mark.parametrize("name", FEATURES)
-def test_features_that_rows_are_summed_in_are_not_changed_between_rows(name: str) -> None:
-    model, y, changes = FEATURES[name]
-    one = clone(model).fit(X, y).set_params(**changes)
-    with pytest.raises(ValueError, match=rf"^{next(iter(changes))} was changed after the fit: .*do not belong"):
-        one.partial_fit(X, y)
-    one.set_params(**{parameter: getattr(model, parameter) for parameter in changes}).partial_fit(X, y)
-    assert one.n_samples_ == 2 * len(X)
-
-
 TWIN = X[:, :1] + 1e-6 * RNG.standard_normal((N, 1))
 NEARLY = {
     "the columns are": (bp.SlowFeatureAnalysis(2), np.column_stack([X, TWIN])),

@@ -4,8 +4,7 @@ out.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,21 +17,15 @@ import scipy.sparse as sp
 from distributed import Client, LocalCluster
 
 import bigpca as bp
-from bigpca import PCA, ApproximatePCA
-from bigpca.engine.planning import Plan, Resources
+from bigpca import PCA
 from bigpca.errors import MemoryBudgetError
-from bigpca.estimators.shared.fit import FLOPS_PER_SECOND, Fit, choose, seconds
-from tests.estimators.stores import stored, unreadable
+from bigpca.estimators.shared.fit import FLOPS_PER_SECOND, seconds
+from tests.estimators.stores import unreadable
 
 ISSUE_FIELDS = {
     "solver", "reason", "passes", "bytes_read", "flops", "tasks", "state_bytes", "block_rows", "peak_bytes",
     "output_bytes",
 }  # fmt: skip
-ROOMY = Resources(threads=2, limit_bytes=2**33, baseline_bytes=2**27, where="memory_limit")
-
-
-def made_up(solver: str, flops: float, peak_bytes: int) -> Plan:
-    return Plan(solver, "a test", 1, 10**6, flops, 3, 1000, 100, peak_bytes, ROOMY)
 
 
 def test_a_plan_is_a_record_of_the_costs() -> None:
@@ -64,12 +57,6 @@ def test_the_dot_matrix_has_two_panels_for_each_thread(threads: int, panels: int
     with dask.config.set(num_workers=threads):
         plan = PCA(5, solver="dot", memory_limit="16 GiB").plan(unreadable(2000, 40_000, chunk=100))
     assert f" reads in {panels} row panels" in plan.reason
-
-
-def test_the_plan_of_column_blocks_is_two_reads(tmp_path: Path) -> None:
-    X = stored(tmp_path, np.zeros((20, 300)), (10, 50))
-    assert PCA(3, solver="dot").plan(X).passes == 2
-    assert PCA(3, solver="dot", scale=True).plan(X).passes == 2
 
 
 @pytest.mark.parametrize(("n", "single"), [(3000, False), (6000, True)])
@@ -185,31 +172,6 @@ def test_auto_takes_the_one_that_fits() -> None:
     assert "covariance does not fit" in wide.reason
 
 
-@dataclass(frozen=True)
-class MadeUp:
-    """A fit of that cost."""
-
-    plan: Plan
-    against: tuple[str, ...] = ()
-    exact: bool = True
-    readable: bool = True
-    least_price = Fit.least_price
-    price = Fit.price
-
-    def chosen(self, against: Sequence[str]) -> MadeUp:
-        return replace(self, against=tuple(against))
-
-
-def test_the_cheaper_solver_loses_when_it_does_not_fit() -> None:
-    cheap, dear = made_up("covariance", 1e9, 2**40), made_up("dot", 1e12, 2**20)
-    fits: Any = [[MadeUp(cheap)], [MadeUp(dear)]]
-    chosen = choose(*fits)
-    assert chosen.plan.solver == "dot"
-    assert "covariance does not fit (2.0 TiB per process)" in chosen.against
-    fits = [[MadeUp(replace(cheap, peak_bytes=2**20))], [MadeUp(dear)]]
-    assert choose(*fits).plan.solver == "covariance"
-
-
 def test_fit_uses_the_solver_that_was_selected() -> None:
     rng = np.random.default_rng(0)
     for shape in ((300, 10), (10, 300)):
@@ -251,19 +213,6 @@ def test_scores_larger_than_the_free_disk_are_rejected_before_any_read(
     ):
         pca.transform(unreadable(200_000, 4, chunk=10_000), out=tmp_path / "scores.zarr")
     assert not list(tmp_path.glob("scores.zarr"))
-
-
-@pytest.mark.parametrize("core", ["nystrom", "tutorial", "ritz"])
-@pytest.mark.parametrize("scale", [False, True])
-def test_the_plan_of_a_sketch_counts_its_reads(core: str, scale: bool) -> None:
-    n, d, q = 2000, 300, 40
-    plan = ApproximatePCA(5, bp.sketches.Gaussian(q), approximation=core, scale=scale).plan(unreadable(n, d, chunk=100))
-    assert plan.solver == f"sketch ({core})"
-    assert plan.passes == (2 if core == "ritz" or (core == "tutorial" and scale) else 1)
-    assert plan.bytes_read == plan.passes * n * d * 8
-    assert plan.state_bytes >= 8 * d * q
-    assert 4 * n * d * q <= plan.flops
-    assert plan.peak_bytes >= 4 * plan.state_bytes
 
 
 def test_the_plan_of_an_iteration_says_what_it_holds_and_how_often_it_may_read() -> None:

@@ -1,10 +1,8 @@
 """Rotated components: simple structure, the span and the reconstruction of the PCA, and factor_analyzer's numbers."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -115,21 +113,6 @@ def test_a_rotation_is_a_maximum_where_the_gradient_iteration_alternates(seed: i
         return (B**4).mean(axis=0).sum(axis=0) - gamma * ((B**2).mean(axis=0) ** 2).sum(axis=0)
 
     assert criterion(A @ R) >= criterion(np.einsum("ij,jka->ika", A, turns)).max() - 1e-12
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_a_fit_is_a_rotated_fit_saved_and_mapped_like_any_other(method: str, tmp_path: Path) -> None:
-    lazy = da.from_array(X.astype("f4"), (50, D))
-    fitted = bp.RotatedPCA(K, rotation=method).fit(lazy)
-    assert fitted.plan(lazy).passes == 1
-    rotated = bp.RotatedPCA.of(bp.PCA(K).fit(lazy), method)
-    np.testing.assert_array_equal(fitted.loadings_, rotated.loadings_)
-    rotated.save(tmp_path / "model.zarr")
-    again = bp.load(tmp_path / "model.zarr")
-    np.testing.assert_array_equal(again.transform(lazy), rotated.transform(lazy))
-    np.testing.assert_array_equal(again.loadings_, rotated.loadings_)
-    np.testing.assert_array_equal(rotated.transform(lazy, out=tmp_path / "scores.zarr"), rotated.transform(lazy))
-    assert again.get_feature_names_out().tolist() == [f"rotated{i}" for i in range(K)]
 
 
 def test_rows_are_preprocessed_before_they_are_rotated_and_not_after() -> None:

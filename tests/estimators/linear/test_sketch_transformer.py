@@ -1,7 +1,6 @@
 """SketchTransformer gives the sketch's own product, wherever the rows are, and is a scikit-learn transformer."""
 
 from pathlib import Path
-from typing import Any
 
 import dask.array as da
 import numpy as np
@@ -10,8 +9,7 @@ from sklearn.pipeline import make_pipeline
 
 import bigpca as bp
 from bigpca import PCA, SketchTransformer
-from bigpca.errors import ModelFormatError, NonFiniteError
-from bigpca.estimators.shared.files import StoredModel, save_model
+from bigpca.errors import NonFiniteError
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
 from tests.estimators.stores import stored, unreadable
 
@@ -111,40 +109,6 @@ def test_the_default_is_a_gaussian_sketch_of_a_hundred_columns_at_most(d: int, t
     assert transformer.fit(rows[:, :9]).transform(rows[:, :9]).shape == (30, 9)
     transformer.save(tmp_path / "sketch.zarr")
     assert bp.load(tmp_path / "sketch.zarr").sketch_ == Gaussian(9)
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"n_features": 1}, "q = 2 is over the 1 columns"),
-        ({"parameters": {"sketch": {"sketch": "Telepathy"}}}, "'Telepathy' is not a sketch of this version"),
-        ({"parameters": {"sketch": {"sketch": "Gaussian", "q": -2, "random_state": 0}}}, "q = -2 is below 1"),
-        ({"parameters": {"sketch": 64}}, "sketch = 64 is not a sketch"),
-        ({"parameters": {"sketches": 3}}, "has no parameter 'sketches'"),
-    ],
-)
-def test_a_whole_but_wrong_transformer_is_rejected(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    stored_model = StoredModel.of(SketchTransformer(Gaussian(2)).fit(X))
-    stored_model.attributes.update(change)
-    save_model(tmp_path / "sketch.zarr", stored_model, overwrite=False)
-    with pytest.raises(ModelFormatError, match=rf"does not hold what a SketchTransformer of format .*{message}"):
-        bp.load(tmp_path / "sketch.zarr")
-
-
-def test_a_sketch_wider_than_the_rows_or_of_another_shape_is_rejected_by_fit() -> None:
-    assert SketchTransformer(Gaussian(24)).fit_transform(X).shape == (60, 24)
-    for lazy in (X, unreadable(50, 24)):
-        with pytest.raises(ValueError, match=r"q = 25 is over the 24 columns"):
-            SketchTransformer(Gaussian(25)).fit(lazy)
-        with pytest.raises(ValueError, match="24"):
-            SketchTransformer(Downsample((5, 5), (2, 2))).fit(lazy)
-
-
-def test_sketches_are_reached_through_the_package() -> None:
-    assert bp.sketches.Gaussian is Gaussian
-    assert {"sketches", "SketchTransformer"} <= set(dir(bp)) & set(bp.__all__)
-    with pytest.raises(AttributeError, match="has no attribute 'sketch_makers'"):
-        _ = bp.sketch_makers
 
 
 def test_the_plan_of_a_sketch_names_no_blocks_which_it_does_not_form() -> None:

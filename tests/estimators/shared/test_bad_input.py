@@ -69,25 +69,6 @@ def test_an_impossible_number_of_components_is_rejected_unread(n_components: int
         PCA(6).fit(unreadable(4, 6))
 
 
-@pytest.mark.parametrize("n_components", [True, False, np.True_, [2], 2j])
-def test_booleans_and_other_types_are_no_number_of_components(n_components: Any) -> None:
-    with pytest.raises(TypeError, match=r"n_components = .* but it must be an int, a float in \(0, 1\)"):
-        PCA(n_components).fit(unreadable(50, 6))
-
-
-@pytest.mark.parametrize("share", [0.0, 1.0, 1.5, -0.5, np.nan])
-def test_a_share_outside_0_and_1_is_rejected(share: float) -> None:
-    with pytest.raises(ValueError, match=r"is a float outside \(0, 1\), the range of a share of the variance"):
-        PCA(share).fit(unreadable(50, 6))
-
-
-def test_unknown_rules_and_mle_of_wide_data_are_rejected() -> None:
-    with pytest.raises(ValueError, match="n_components = 'auto' is not known; the rules with a name are 'mle'"):
-        PCA("auto").fit(unreadable(50, 6))
-    with pytest.raises(ValueError, match='n_components = "mle" needs at least as many samples as features'):
-        PCA("mle").fit(unreadable(5, 6))
-
-
 @pytest.mark.parametrize("method", ["transform", "score_samples", "score"])
 @containers
 def test_another_number_of_features_is_rejected_unread(method: str, lazy: bool) -> None:

@@ -84,17 +84,6 @@ def test_whole_numbers_are_classes_where_classes_are_needed() -> None:
     assert not hasattr(RoweisDiscriminantAnalysis(1, r2=0).fit(X, Y.astype(float)), "classes_")
 
 
-@pytest.mark.parametrize("r", [(0, 0), (1, 0), (0.3, 0.6), (1, 1)])
-def test_normalized_terms_have_equal_traces(r: tuple[float, float]) -> None:
-    B, T, W = (roweis_matrices(X, Y, *point)[which] for point, which in (((1, 0), 0), ((0, 0), 0), ((0, 1), 1)))
-    unit = unit_of(Y, 1.0, D / np.trace(W)) ** r[1]
-    B, T, W = (S * D / np.trace(S) for S in (B, T, W))
-    values, axes = generalised(r[0] * B + (1 - r[0]) * T, r[1] * W + (1 - r[1]) * np.eye(D), K, unit)
-    model = RoweisDiscriminantAnalysis(K, r1=r[0], r2=r[1], normalize=True).fit(X, Y)
-    np.testing.assert_allclose(model.eigenvalues_, values, rtol=1e-10)
-    assert_same_axes(model.components_, axes)
-
-
 @pytest.mark.parametrize(("r1", "r2"), [(0.4, 0.5), (0, 0), (1, 0)])
 def test_a_share_keeps_the_axes_that_hold_it(r1: float, r2: float) -> None:
     whole = generalised(*roweis_matrices(X, Y, r1, r2), D)[0].clip(0)

@@ -11,7 +11,6 @@ from scipy.sparse import csr_array
 from bigpca.arrays import working_dtype
 from bigpca.csr import CsrForm
 from bigpca.engine.layout import (
-    MAX_GROUPS,
     MAX_SEGMENTS,
     MIN_GROUP_BYTES,
     MOST_GROUPS,
@@ -136,14 +135,6 @@ def test_a_hundred_thousand_tiny_chunks_are_joined_to_few_reads_and_groups() -> 
     assert_partition(layout, 800_000)
     assert len(layout.reads) <= 200
     assert 16 <= len(layout.groups) <= 200
-
-
-def test_four_tebibytes_have_4096_groups_of_about_one_size_in_64_segments() -> None:
-    layout = plan_layout([8192] * 65_536, 2048, F4, 0)
-    assert len(layout.groups) == MAX_GROUPS
-    assert len(layout.segments) == MAX_SEGMENTS
-    sizes = [b - a for a, b in map(layout.rows_of, range(len(layout.groups)))]
-    assert max(sizes) <= 2 * min(sizes)
 
 
 def test_small_data_is_not_cut_below_four_mebibytes_a_group() -> None:
