@@ -135,6 +135,7 @@ def trace_bounds(values: Vector, k: int, trace: float, slack: float) -> Bounds:
     sums = np.concatenate([[0.0], np.cumsum(values[:k])])
     upper = np.empty(k)
     for i in range(k):
+        # For every j <= i: (i - j + 1) lambda_i <= lambda_j + ... + lambda_i <= values_j + ... + values_i + gap.
         upper[i] = np.min((sums[i + 1] - sums[: i + 1] + gap) / np.arange(i + 1, 0, -1))
     return Bounds(np.maximum(values[:k] - slack, 0.0), np.minimum.accumulate(upper) + slack, 1.0)
 
@@ -280,6 +281,7 @@ def trustworthy(bounds: Bounds) -> Trust:
     >>> trustworthy(Bounds(np.array([4.0, 1.0]), np.array([5.0, 4.0]), 1.0))
     Trust(components=1, k=2, width=3.0)
     """
+    # Components of next to no variance may be uncertain: nothing depends on them.
     scale = np.maximum(bounds.lower, NEGLIGIBLE * bounds.lower[0])
     widths = (bounds.upper - bounds.lower) / np.where(scale > 0, scale, np.inf)
     if scale[0] == 0 and bounds.upper[0] > 0:
@@ -341,6 +343,7 @@ def see_axes(approximation: Any, axes: Matrix, basis: Matrix | None = None) -> S
     product = approximation.multiply(U)
     H = axes @ product
     H = (H + H.T) / 2
+    # T = A_hat U' - U' H, orthogonal to U as H = U A_hat U'.
     product -= U @ H
     squares = np.cumsum(H**2, axis=1)  # of row i, up to column j: those of rows beyond j leave the leading axes
     off = np.sqrt(np.cumsum(np.einsum("ij,ij->j", product, product)) + np.tril(squares, -1).sum(axis=0))
@@ -356,6 +359,7 @@ def leading_norms(G: Matrix) -> Vector:
     >>> leading_norms(np.array([[3.0, 0.0], [0.0, 4.0]])).tolist()
     [3.0, 4.0]
     """
+    # Sums of the leading blocks for all j by cumulated sums, instead of k norms: of squares, and of rows.
     frobenius = np.sqrt(np.cumsum(np.cumsum(G**2, axis=0), axis=1).diagonal())
     rows = np.maximum.accumulate(np.cumsum(np.abs(G), axis=1), axis=0).diagonal()
     return np.minimum(frobenius, rows)
@@ -434,6 +438,7 @@ def subspace_bounds(seen: SeenAxes, upper: Vector, norm_bound: float, slack: flo
     slack : float; :func:`bigpca.solvers.certificates.rounding_slack`.
     """
     k = len(seen.off)
+    # sum_(i <= j) lambda_i <= sum_(i <= j) upper_i, and tr(U_j A U_j') >= tr(U_j A_hat U_j').
     shown = np.cumsum(np.diagonal(seen.rayleigh))
     deficits = np.cumsum(upper[:k]) - shown + slack * np.arange(1, k + 1)
     residuals = seen.off + norm_bound * seen.missed + slack
@@ -449,6 +454,7 @@ def orthonormal_axes(axes: Matrix) -> Matrix:
     """
     rows = np.zeros_like(axes)
     for i in range(len(axes)):
+        # Gram-Schmidt, twice (Kahan): once leaves the rounding of the first subtraction.
         added = axes[i] - (axes[i] @ rows[:i].T) @ rows[:i]
         added -= (added @ rows[:i].T) @ rows[:i]
         length = float(np.linalg.norm(added))

@@ -68,20 +68,24 @@ def leading_axes(
     def products(columns: Strip) -> Matrix:
         rows = _strip(pieces, columns, exponent)
         about = rows.astype(np.float64)
+        # Means, squares and products come from one look at each strip.
         mean[columns] = about.mean(axis=0)
         about -= mean[columns]
         squares[columns] = np.einsum("ij,ij->j", about, about)
         del about  # before the product is made
         values = _scaled(rows, mean[columns], squares[columns], center, scale)
         product = np.zeros((m, m), values.dtype)
+        # X X' is a sum over strips of columns: no copy of all centred rows is made.
         symmetric_rank_update(values.T, product)
         return product.astype(np.float64, copy=False)
 
     with blas_threads(threads, 2 / 3 * m**3):  # those of few eigenpairs
         G = sum_strips(products, d, m * m, _parts(m))
         eigenvalues, V = top_eigenpairs(G, min(k, m))  # rows of V: (k, m)
+    # Smaller eigenvalues of products in float32 are rounding, and their axes would be noise.
     rank = min(numerical_rank(eigenvalues, m), int(np.count_nonzero(eigenvalues > 1e-6 * eigenvalues[0])))
     axes = np.empty((rank, d))
+    # With X X' = V s^2 V', the axes of X'X are X'V / s.
     weights = V[:rank] / np.sqrt(eigenvalues[:rank, None])  # (j, m)
 
     def multiply(columns: Strip) -> None:

@@ -104,6 +104,8 @@ def landmark_transform(
         scale = np.where(diagonal > 0, 1 / np.sqrt(np.where(diagonal > 0, diagonal, 1)), 0.0)
         K_mm *= scale
         K_mm *= scale[:, None]
+    # T = D^-1/2 U lambda^-1/2, so that T'K_mm T = I; eigenvalues below the truncation would magnify rounding by their
+    # roots.
     eigenvalues, vectors = top_eigenpairs(K_mm, threads=threads)
     kept = eigenvalues > max(least, min(tolerance, 10 * len(K_mm) * precision)) * eigenvalues[0]
     T: Matrix = scale[:, None] * vectors[kept].T / np.sqrt(eigenvalues[kept])

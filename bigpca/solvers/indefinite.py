@@ -98,6 +98,7 @@ def signed_ritz(B: Matrix, AB: Matrix, k: int) -> SignedPairs:
     >>> signed_ritz(B, A @ B, 1).values.tolist()
     [3.0, -2.0]
     """
+    # B'AB on orthonormal columns; its antisymmetric part is rounding.
     S = B.T @ AB
     values, vectors = np.linalg.eigh((S + S.T) / 2)
     return SignedPairs(values[::-1].copy(), np.ascontiguousarray((B @ vectors[:, ::-1][:, :k]).T))
@@ -108,6 +109,7 @@ def orthonormal_product(W: Matrix, Y: Matrix) -> tuple[Matrix, Matrix]:
 
     Directions of W below 1e-2 |W|_2 are dropped. Costs some 8 N q^2 flops.
     """
+    # W = Q s V', so that A Q = (A W) V s^-1 without a further product.
     Q, s, V = np.linalg.svd(W, full_matrices=False)
     kept = s > SMALLEST_DIRECTION * s[0]
     return Q[:, kept], Y @ (V[kept].T / s[kept])

@@ -92,6 +92,7 @@ class KrylovBasis:
         for _ in range(2):
             gram = _gram(self.vectors[:c])
             longest = float(np.sqrt(np.max(gram.diagonal(), initial=0.0)))  # B has the units of the scale it was given
+            # Directions below this share would be divided by little, and their products' rounding with them.
             C = _orthonormaliser(gram, RELIABLE * min(1.0, longest))
             if C is None:
                 break
@@ -112,6 +113,7 @@ class KrylovBasis:
         rows, self.directions = self.directions, self.vectors[:0]
         end = self._append(rows, c, stop, smallest, orthogonal=True)
         while end < stop:
+            # Nothing left in this direction: any others will do, since a basis of fewer columns would waste the read.
             end = self._append(self._rng.standard_normal((stop - end, self.N)), end, stop, RANDOM_RANK)
         if beside is not None:
             end = stop + beside.shape[1]
@@ -149,6 +151,7 @@ class KrylovBasis:
 
     def ritz(self) -> tuple[Vector, Matrix]:
         """Return the Ritz values (c,), descending, and their coefficients in the basis as rows (c, c)."""
+        # Rayleigh-Ritz: A on the span of B is H, and A (B c) = theta (B c) + R c for H c = theta c.
         values, coefficients = top_eigenpairs(self.projection)
         return np.ldexp(values, self.exponent), coefficients
 
@@ -160,6 +163,7 @@ class KrylovBasis:
         half the digits, none where theta_1 is 1e8 theta_i.
         """
         c, outside = self.count, self.outside
+        # A (B c) - theta (B c) = R c, and the settled part of R is 0.
         scaled = coefficients[:, self.settled :] / np.ldexp(unit, -self.exponent)
         rows = self.vectors[c : c + kept] if c + kept <= self.size else np.empty((kept, self.N))
 
@@ -204,10 +208,12 @@ class KrylovBasis:
         r, C = Q.shape[1], coefficients[:, self.settled :]
         rows = np.vstack([Q.T, np.ldexp(product.T, -self.exponent)])
         inside, outside = self.inner(rows)
+        # Along Ritz vectors u: (A u_i)'q = theta_i u_i'q + r_i'q, from B'q and R'q alone.
         images, lifted = inside[:r] @ self.projection @ coefficients.T, np.ldexp(weights, self.exponent)
         beyond = outside[:r] @ C.T
         seen = np.zeros((2 * r, C.shape[1]))
         seen[r:] = ((images + beyond) * lifted) @ C
+        # Along B, A_hat is exact, so all of it goes; outside, what A_hat has of A Q.
         self.rows(inside, seen, rows)
         self._subtract_overlap(rows[r:], self.count)
         hidden = self.rows(np.zeros((r, self.count)), (beyond * lifted) @ C)
@@ -215,6 +221,7 @@ class KrylovBasis:
 
     def restart_from_images(self, coefficients: Matrix) -> None:
         """Drop all vectors; the images ``A u`` of those with these coefficients (r, c) are the next directions."""
+        # A (B c) = B H c + R c: the images are in the stored products, and need no multiplication.
         images = self.rows(coefficients @ self.projection, coefficients[:, self.settled :])
         self.directions = np.ldexp(images, self.exponent, out=images)
         self.count = self.settled = 0
@@ -224,6 +231,7 @@ class KrylovBasis:
         r = len(values)
         _combine(coefficients, self.vectors)
         _combine(coefficients[:, self.settled :], self.outside, self.remainders)
+        # In Ritz vectors the projection is diagonal, and their remainders are residuals.
         self._H[:r, :r] = np.diag(np.ldexp(values, -self.exponent))
         self.count, self.settled = r, 0
 
@@ -280,6 +288,7 @@ def _orthonormaliser(gram: Matrix, smallest: float) -> Matrix | None:
     """
     if np.max(np.abs(gram - np.eye(len(gram))), initial=0.0) <= ORTHONORMAL:
         return None
+    # With G = V g V', C = g^-1/2 V' has C G C' = I; g below eps g_1 is rounding of G.
     g, V = top_eigenpairs(gram)
     kept = g > max(smallest**2, len(g) * EPS * g[0])
     C: Matrix = V[kept] / np.sqrt(g[kept])[:, None]
@@ -391,12 +400,14 @@ class RitzPairs:
         it exceeds this one by what the others hold. ``outer``: norm is one of ``(I - BB') A (I - BB')`` itself, and the
         majorant has it in place of T + norm: closer once the pairs are exact, whatever their neighbours are.
         """
+        # In the basis [U, Q]: [[Theta, K], [K', T + mu I]], all divided by theta_1.
         values, coupling = self.values[first:], self.coupling[first:]
         c, p, mu = len(values), len(self.outside), norm / self.unit
         M = np.zeros((c + p, c + p))
         np.fill_diagonal(M, np.concatenate([values / self.unit, np.full(p, mu) if outer else self.outside + mu]))
         M[:c, c:] = coupling
         M[c:, :c] = coupling.T
+        # Beyond [U, Q] the majorant is mu I: it may have eigenvalues among the k largest there, too.
         elsewhere = self.k if c + p < self.size else 0
         bounds = np.concatenate([np.linalg.eigvalsh(M), np.full(elsewhere, mu)])
         return self.unit * np.sort(bounds)[::-1][: self.k]
@@ -428,6 +439,7 @@ def ritz_pairs(
     block = min(max(block, wanted), max(basis.size - wanted, 1))
     unit = float(values[0]) or 1.0
     floor = FLOOR * max(precision, EPS) * float(values[0])
+    # T = Theta^-1/2 (R'R) Theta^-1/2 = Z'Z, whose sum with Theta has A_hat's eigenvalues.
     gram = basis.residuals(unit, coefficients, min(block, c))
     roots = np.sqrt(unit / _lifted(values, floor))
     T = roots[:, None] * gram * roots
@@ -435,6 +447,7 @@ def ritz_pairs(
     if callable(k):  # Ritz values are below the eigenvalues: fewer of the latter may meet the rule
         wanted = min(wanted, int(k(nystrom)))
     norms = np.sqrt(gram.diagonal()[:wanted]) * values[0]
+    # K = Theta^1/2 V T^1/2: how Ritz vectors and the directions Q of the residuals are coupled in A_hat.
     outside, V = top_eigenpairs(T)
     p = min(c, basis.N - c)
     coupling = np.sqrt(values / unit)[:, None] * V[:p].T * np.sqrt(outside[:p])
@@ -516,6 +529,7 @@ class BasisApproximation:
 
     def multiply(self, omega: Matrix) -> Matrix:
         """Return ``A_hat omega`` (N, p) for omega (N, p); 4 N (c + r) p flops, r the remainders that are not zero."""
+        # A_hat omega = F mixing (F'omega), with F' = inside B + outside R: two small products around a small matrix.
         inside, outside = self._basis.inner(np.ascontiguousarray(omega.T))
         weights = (inside @ self._inside.T + outside @ self._outside.T) @ self._mixing
         product = self._basis.rows(weights @ self._inside, weights @ self._outside)
@@ -546,6 +560,7 @@ class BasisApproximation:
         rounding, ``GRAM eps |Z|^2``, is added to it: the root of what rounding hides would be too small by half the
         digits where eigenvalues equal norm_bound.
         """
+        # [D; Z] is F in the orthonormal basis [U, Q].
         c = len(self._lengths)
         joint = np.vstack([np.diag(self._lengths), self._beyond])
         M = joint @ self._mixing @ joint.T
@@ -807,6 +822,7 @@ class ProbeChain:
     """
 
     def __init__(self, probes: Matrix, products: Matrix, failure: float) -> None:
+        # A g = (A Q) R, so the product of Q is known from that of the probes: nothing is multiplied for the first step.
         Q, R = qr(probes, mode="economic")
         self._first, self._root = (Q, R), float(np.sqrt(probe_quantile(probes.shape[1], failure)))
         self.begin(products @ np.linalg.pinv(R))
@@ -833,10 +849,12 @@ class ProbeChain:
         if product is None:
             return
         outside, missed, hidden = remainder(self.columns, product)  # E Q is E (I - BB') Q too
+        # Not below what a restart dropped, which the probes may not see.
         rho, self.spread = _leading_pair(outside, missed)
         self.likely = max(rho, self._dropped)
         self.outer = max(sum(_leading_pair(outside, missed + hidden)), self._dropped)
         self.steps += 1
+        # w_m = E_m w_(m-1) = E_m Q R = Q' (S R): the next columns, and the factor that they lack.
         self.columns, S = qr(missed, mode="economic")
         if self.grows:
             # R is multiplied by S; its scale goes into a logarithm, of 0 too.
@@ -849,6 +867,8 @@ class ProbeChain:
             self.norm_bound = min(self.norm_bound, bound)
         else:
             Q, R = self._first
+            # After a restart the chain says nothing of E: one factor does, |E g|_2 / sqrt(x), from the stored product
+            # of g.
             whole = remainder(Q, self._product)[1] @ R  # type: ignore[arg-type]
             self.norm_bound = min(self.norm_bound, float(np.linalg.norm(whole, 2)) / self._root)
 
@@ -1008,6 +1028,7 @@ class _Run:
         return bool(np.max(self._highest - last) > pairs.floor)
 
     def _estimate(self, pairs: RitzPairs) -> float:
+        # |E|_2 <= trace(E), which needs no probability.
         chain, trace = self.probes, self.A.trace
         left = max(0.0, trace - float(pairs.nystrom_values.sum())) + self.A.precision * trace
         certified = pairs.error_for(min(chain.norm_bound, left))
@@ -1071,6 +1092,7 @@ class _Run:
                 "Check the data for NaN and infinity."
             )
         with solving_alone(self.options.threads):
+            # The probes' part is evaluated with the Ritz pairs of the basis that holds this block.
             own = together.shape[1] - self.probes.columns.shape[1]
             self._product = product[:, own:].copy()
             self.basis.close(product[:, :own], self.A.precision)

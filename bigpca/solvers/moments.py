@@ -346,6 +346,7 @@ def least_squares(x: Scatter, S_ze: Matrix, alpha: float, B: Matrix | None = Non
     if B is not None:
         # e = y - mean_y - B'(x - mean), so S_zy = S_ze + S_zx B, and x = R z.
         S_ze = S_ze + x.S @ _times(x.frame.R.T, B)
+    # V V' = (S + alpha I)^-1, so b = V (V'S_xy).
     solution = x.solved(alpha)
     return solution.along(solution.across(S_ze)), solution.error
 
@@ -392,6 +393,8 @@ class Coefficients:
         if size == 0.0:
             return 0.0
         if x.frame.T.ndim == 1:
+            # Twice the relative error of the solve, of b and of a target that b does not explain, by their sizes in the
+            # frame.
             in_frame = float(np.linalg.norm(x.frame.R[:, None] * self.b * self._per_target))
             targets = float(np.sqrt(np.count_nonzero(totals) / np.trace(x.S)))
             return min(2 * x.solved(self.alpha).error * (1 + targets / in_frame), 1.0)
@@ -404,6 +407,7 @@ class Coefficients:
         faint = np.sqrt(noise[used] / (3 * x.freedom))[:, None]
         lengths = np.linalg.norm(np.sqrt(self.sums)[:, None] * self.b, axis=0)
         rho = faint * np.sqrt(self.residuals) + EPS * L * (len(values) * totals + np.sqrt(x._floor) * lengths)
+        # M of the docstring, with absolute values: the parts of rho may have any signs.
         axes, s, W = graded_svd(x.frame.out(V * L[:, 0]))
         root = np.hypot(s, np.sqrt(self.alpha))
         shares = np.divide(s / root, root, out=np.zeros(len(s)), where=root > 0)
@@ -420,6 +424,7 @@ class Coefficients:
         solution = self.x.solved(self.alpha)
         V = solution.along(np.eye(solution.rank))  # G = V V'
         G = V @ V.T
+        # In units of deviations, as sizes are: rows of G times the roots of the squares.
         G *= np.sqrt(self.squares)[:, None]
         first, second = float((G**2).sum(axis=0) @ noise), float(self.squares @ (V**2).sum(axis=1))
         second -= self.alpha * float((G**2).sum())  # G S G = G - alpha G^2

@@ -87,6 +87,7 @@ class NystromApproximation:
         joint = np.vstack([C, R])
         M = joint @ self._mixing @ joint.T
         M[len(C) :, len(C) :] += norm_bound * np.eye(len(R))
+        # Orthogonal to both, only the bound is left.
         values = np.concatenate([np.linalg.eigvalsh(M), np.full(k, norm_bound)])
         return np.sort(values)[::-1][:k]
 
@@ -257,6 +258,7 @@ def _orthonormal_product(W: Matrix, Y: Matrix, T: Matrix) -> tuple[Matrix, Matri
 
 def _inverse_root(S: Matrix, smallest: float) -> Matrix:
     """Return E (q, r) with ``E'S E = I`` on the directions of S above ``smallest |S|``; one zero column for S = 0."""
+    # E = V s^-1/2 has E'S E = I.
     s, V = top_eigenpairs(S)
     r = max(1, int(np.count_nonzero(s > smallest * s[0])))
     return (V[:r] / np.sqrt(s[:r])[:, None]).T if s[0] > 0 else np.zeros((len(S), 1))

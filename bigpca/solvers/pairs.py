@@ -58,6 +58,7 @@ def unbiased_hsic(squares: Matrix, norms: Vector, products: Matrix, n: int) -> M
 
 def unbiased_rounding(squares: Matrix, norms: Vector, products: Matrix, n: int, eps: float) -> Vector:
     """Return what rounding may have added to the HSIC (L,) of each block with itself."""
+    # The three terms of the estimate, each with the rounding of its sums, with none of their signs: they may cancel.
     terms = np.diagonal(squares) + 2 * np.diagonal(products) + norms**2 / ((n - 1) * (n - 2))
     return ROUNDED_SHARE * eps * terms / (n * (n - 3))
 
@@ -105,6 +106,7 @@ def leading_triplets(K: Matrix, k: int) -> tuple[Matrix, Vector, Matrix]:
     q, exponent = K.shape[1], int(np.frexp(np.abs(K).max())[1])
     K = np.ldexp(K, -exponent)  # so that squares stay within float64
     if k * FEW <= q:
+        # K'K = V S^2 V', and the singular values of K V (p, k) are S without the squares.
         V = top_eigenpairs(K.T @ K, k)[1].T
         U, s, Wt = svd(K @ V, full_matrices=False)
         V = V @ Wt.T
@@ -125,6 +127,8 @@ def canonical(x: Solution, y: Solution, S_xy: Matrix, k: int) -> Canonical:
     S_xy : ndarray of shape (p, q)
         In the coordinates of the frames of both.
     """
+    # Whitened on both sides, the cross-scatter has the canonical correlations as singular values: V_x'S_xy V_y = U S
+    # V'.
     K = y.across(x.across(S_xy).T).T
     U, s, V = leading_triplets(K, min(k, *K.shape))
     return Canonical(np.minimum(s, 1.0), x.along(U), y.along(V), x.products(U), y.products(V))
@@ -137,6 +141,7 @@ def deflated(directions: Matrix) -> tuple[Matrix, Matrix]:
     orthogonal to the earlier rotations: so they are the Q of a QR decomposition of the directions. A rotation is a
     direction whose part along its weights has length 1.
     """
+    # directions = Q R with R triangular: column j of Q is direction j less what lies along the earlier ones.
     Q, R = qr(directions, mode="economic")
     lengths = np.diagonal(R)
     signs = np.where(lengths < 0, -1.0, 1.0)

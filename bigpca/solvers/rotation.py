@@ -55,6 +55,7 @@ def _plane_angle(x: Vector, y: Vector, gamma: float) -> float:
 
     With g = gamma / d.
     """
+    # Of loadings x + iy of a plane, (x + iy)^2 = u + iv: the criterion is a cosine of 4 phi in sums of u and v.
     u, v = x**2 - y**2, 2 * x * y
     a, b = float(u.sum()), float(v.sum())
     d = max(len(x), 1)  # 0 without a loading

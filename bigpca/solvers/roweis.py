@@ -139,6 +139,7 @@ class RoweisFamily:
     def inverses(self, rows: Matrix, count: float, conditioning: Conditioning = PLAIN) -> Matrix:
         """Return ``C^-1 rows`` (c, d) with ``C = S_W / count``, conditioned as R2 is where r2 = 1."""
         L, _ = self.constraint(1.0, conditioning)
+        # In the axes of S_W, C = S_W / count is diagonal; L has S_W's scale in it, which is divided out again.
         weights = np.divide(self._scales[2] * count, L, out=np.zeros_like(L), where=L > 0)
         return (rows @ self.rotation.T * weights) @ self.rotation
 
@@ -237,6 +238,7 @@ class FisherPencil:
 
     def solve(self, r1: float, r2: float, k: int, conditioning: Conditioning = PLAIN) -> Axes:
         """Return the k leading generalised eigenpairs, c - 1 at most."""
+        # S_T = S_W + S_B, so the generalised eigenvalues are 1 + s^2, with s of the thin V'B' instead of V'S_B V.
         U, s, _ = np.linalg.svd(self._between, full_matrices=False)
         axes = fix_signs(self.solution.along(U[:, :k]).T * np.sqrt(self.divisor))
         return Axes(1 + s[:k] ** 2, axes, k)
@@ -272,6 +274,7 @@ def supervised_axes(psi: Matrix, k: int | None, *, precision: float = FLOAT64, t
             "were expected. Divide the data by a constant first."
         )
     if m > d:
+        # More label features than columns: Psi Psi' (d, d) is the smaller matrix.
         values, vectors = top_eigenpairs(psi.T @ psi, threads=threads)
     else:
         with blas_threads(threads, 10.0 * d * m**2):
