@@ -204,6 +204,7 @@ class GavishDonoho(ComponentRule):
             noise = float(np.median(values[:small])) * m / (large * marchenko_pastur_median(beta))
         else:
             noise = float(self.noise_variance)
+        # y_i = sqrt(m lambda_i) > t sqrt(max(m, d) s) is lambda_i > t^2 max(m, d) s / m.
         factor = 2 * (beta + 1) + 8 * beta / (beta + 1 + np.sqrt(beta**2 + 14 * beta + 1))
         threshold = max(factor * large * noise / m, rounding_level(values, d))
         k = int(np.count_nonzero(values > threshold))
@@ -268,6 +269,7 @@ class MarchenkoPastur(ComponentRule):
         """Count from the largest while the eigenvalue is above the edge of the noise that would remain."""
         m, d = n_samples - 1, n_features
         most = min(m, d)
+        # What k components leave of the total, for every k.
         left = total - np.concatenate([[0.0], np.cumsum(values)])
         for k in range(min(len(values), most)):
             noise = float(left[k]) / ((d - k) * (1 - k / m))
@@ -314,6 +316,8 @@ def _log_evidence(s: Vector, n: float) -> Vector:
     d = len(s)
     r = np.arange(1, d)
     eps = float(np.finfo(np.float64).eps)
+    # Minka's eq. 78, term by term, for every rank r at once: the volume of the axes, the likelihood of the kept
+    # variances and of the noise, and half the Hessian's log determinant.
     positive = np.maximum(s, SMALLEST)
     noise = np.maximum((np.sum(s) - np.cumsum(s)[:-1]) / (d - r), SMALLEST)  # v: mean of the d - r smallest
     i = np.arange(1, d)
@@ -520,6 +524,7 @@ class CrossValidated(ComponentRule):
         """
         if self._errors is None or self._weights is None:
             raise ValueError(unknown_errors(self))
+        # More components than the best number are not tried: fewer are wanted.
         best = int(np.argmin(self._weights @ self._errors))
         errors = self._errors[:, : best + 1]
         # So that squares stay within float64, whatever the units of the columns are.
@@ -543,6 +548,7 @@ class CrossValidated(ComponentRule):
             What rows and columns allow: more eigenvalues are 0, as are those within the rounding of the largest.
         """
         d, T = len(values), V.T @ S @ V
+        # 0 components count, too: hence one more than there are variances above rounding.
         m = min(rank, d, int(np.count_nonzero(values > rounding_level(values, d))) + 1)
         m = m if self.max_components is None else min(m, self.max_components + 1)
         t = np.diagonal(T)

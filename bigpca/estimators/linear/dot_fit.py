@@ -124,6 +124,7 @@ def solve_dot_state(
             )
     whole = all_eigenvalues(G, settings.threads) if n <= WHOLE or MUCH * n <= n_features else None
     values, vectors = top_eigenpairs(G, settings.wanted(n, n_features), threads=settings.threads)
+    # Of zeros of sparse rows, which were not centred before their products were summed.
     values[values < rounding] = 0.0
     values /= weight - 1  # of Z Z' / (n - 1), whose non-zero ones are those of the covariance Z'Z / (n - 1)
     k = resolve_components(settings.n_components, values, total, n, n_features, weight, precision=precision)
@@ -150,6 +151,7 @@ def of_blocks(
         centred = one.copy()
         if settings.center:
             double_centre(centred, weights)
+        # X_b X_b' has the first eigenvalue of the block's scatter X_b'X_b.
         largest = float(top_eigenpairs(centred, 1, threads=settings.threads)[0][0])
         if largest > noise:
             roots[own] = np.sqrt(largest / (weight - 1))
@@ -333,6 +335,7 @@ class DotFit(PCAFit):
         read = replace(read, states={**read.states, "product": LeftProduct(d, V)})
         product, mean, squares = read.to(_take_products)(run)  # one pass over X
         if not settings.center:
+            # V'X = V'(X - 1 mean') + (V'1) mean': the product was made about the mean.
             sums = dot.V.sum(axis=0) if rows.counted.weights is None else rows.counted.weights @ V[:, : dot.V.shape[1]]
             product = product + np.multiply.outer(sums, mean)
         if dot.roots is not None:

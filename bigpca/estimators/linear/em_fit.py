@@ -101,8 +101,10 @@ def change_of(before: LatentModel, after: LatentModel, unit: Vector, faint: floa
     that.
     """
     a, b = (np.linalg.qr(one.W / unit[:, None])[0] for one in (before, after))
+    # |(I - a a') b|_2 is the sine of the largest angle between the planes; W turned within its plane is no change.
     sine = float(np.linalg.norm(b - a @ (a.T @ b), 2))
     old, new = (one.noise / unit**2 for one in (before, after))
+    # Variances along the axes are eigenvalues of W'W, plus the noise.
     values = [np.linalg.eigvalsh((W := one.W / unit[:, None]).T @ W) for one in (before, after)]
     old, new = np.append(values[0] + old.mean(), old), np.append(values[1] + new.mean(), new)
     return np.append(sine, np.abs(new - old) / np.maximum(old, faint))
@@ -112,11 +114,14 @@ def extrapolated(trail: Sequence[LatentModel], unit: Vector) -> LatentModel:
     """Return where three successive models lead (SQUAREM: Varadhan & Roland 2008, scheme S3), in those units."""
     d, k = trail[0].W.shape
     units = np.append(np.repeat(unit, k + 1), np.full(d, np.sqrt(d)))  # the noise counts as one number more
+    # As vectors: loadings and means in units of the columns, the noise by its logarithm, which keeps it positive.
     v0, v1, v2 = (
         np.concatenate([np.column_stack([one.W, one.mean]).ravel(), np.log(np.maximum(one.noise / unit**2, TINY))])
         / units
         for one in trail
     )
+    # One step r, and how it changes, v: with steps that shrink by a factor, the limit is v0 + 2 a r + a^2 v, a = |r| /
+    # |v|.
     r, v = v1 - v0, v2 - 2 * v1 + v0
     step = float(np.clip(np.linalg.norm(r) / max(float(np.linalg.norm(v)), TINY), 1.0, LONGEST))
     found = (v0 + 2 * step * r + step**2 * v) * units
@@ -235,6 +240,7 @@ class EMFit(Fit[Solved], Generic[Solved]):
     def _first(self, begun: PCAResult, unit: Vector) -> LatentModel:
         """Return the model of filled rows: loadings of their components, and the noise that these leave."""
         d, values, total = self.rows.n_columns, begun.explained_variance_, begun.total_variance_
+        # Probabilistic PCA (Tipping & Bishop 1999): noise is the mean of what is left, W = U (L - noise I)^1/2.
         noise = max(total - float(values.sum()), LEAST_NOISE * total) / (d - self._k)
         W = np.zeros((d, self._k))
         W[:, : len(values)] = begun.components_.T * np.sqrt(np.maximum(values - noise, LEAST_LOADING * noise))
@@ -257,6 +263,8 @@ class ProbabilisticFit(EMFit[PCAResult]):
     def _result(self, found: Maximised, likelihoods: list[float], settled: bool) -> PCAResult:
         """Return the axes of the model; variances have the divisor n - 1, as those of complete rows."""
         latent, weight = found.latent, float(found.count) if found.weight_sums is None else found.weight_sums[0]
+        # The model's covariance is W W' + noise I: its axes are W's left singular vectors, with the noise along all of
+        # them.
         axes, singular, _ = np.linalg.svd(latent.W, full_matrices=False)
         noise, (d, k) = latent.noise[0] * weight / (weight - 1), latent.W.shape
         values = singular**2 * weight / (weight - 1) + noise

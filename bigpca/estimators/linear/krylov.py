@@ -178,6 +178,7 @@ def _first_product(
     """Multiply the first block, and the probes with it."""
     axes = np.zeros((operator.size, 0)) if start is None else start
     missing = iteration.block - axes.shape[1]  # random columns, for directions that the sample misses
+    # By row number and seed alone: the same numbers whatever the chunks and threads are.
     random = normals(settings.seed, "start", 0, operator.size, max(1, missing), np.float64)[:, :missing]
     with solving_alone(settings.threads):
         block = orthonormal_columns([axes, random], settings.seed)
@@ -212,6 +213,7 @@ def _wanted(n_components: NComponents, operator: Operator, most: int, ritz: Vect
         If that is more than half of the columns of the basis.
     """
     n, d = operator.shape
+    # Ritz values are below the eigenvalues, so a share of the trace is reached no earlier than it is in truth.
     k = resolve_partial(n_components, ritz, operator.trace, n, d, operator.weight)
     wanted = len(ritz) + 1 if k is None else k
     if most < wanted < min(n, d):

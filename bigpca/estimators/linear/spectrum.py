@@ -253,6 +253,7 @@ class PCAResult(SummedRows, Certified):
     def stored_noise(self) -> Vector:
         """The variance of each (scaled) column (d,) by the rounding of the stored values."""
         unit = np.ones(len(self.mean_)) if self.scale_ is None else self.scale_**2
+        # diag(V L V'): the variance of each column along the axes, in the units of the rows.
         variances = unit * (self.explained_variance_ @ self.components_**2)
         return stored_squares(variances, self.mean_, 1.0, self.roundings[0]) / unit
 
@@ -260,6 +261,7 @@ class PCAResult(SummedRows, Certified):
     def known_variances(self) -> Vector:
         """The variances (k,) that may be divided by: 0 for axes that are rounding, of the fit or of stored values."""
         n, d = self.n_samples_, len(self.mean_)
+        # A rounding with variances s_j adds v'diag(s) v along the axis v, and up to noise_edge times it by chance.
         least = noise_edge(n, d) * (self.components_**2 @ self.stored_noise)
         least = np.maximum(least, rounding_level(self.explained_variance_, min(n, d)))
         return np.where(self.explained_variance_ > least, self.explained_variance_, 0.0)
@@ -441,6 +443,7 @@ def held_out_errors(
     states, found = cast("list[Moments]", folds.filled("an int")), []
     for state, rest in zip(states, left_out(states), strict=True):
         check_enough_rows(rest.count, sums=rest.weight_sums)
+        # Mean, effect of covariates and scale come from the rest of the rows; the fold's rows only get them.
         left, effect = settings.adjustment.of(rest)
         own = taken_out(state, effect)
         S, e = unpack(own.packed, own.n_features), own.mean - left.mean
@@ -460,6 +463,7 @@ def held_out_errors(
             C, S = divided_by(C, roots), S / roots / roots[:, None]
         values, axes = top_eigenpairs(C / (rest.weight - 1), threads=settings.threads)
         rank = min(rest.count - (0 if effect is None else effect.rank), d)
+        # Eigenvalues that are rounding of the products tell nothing of rows that are held out.
         values = np.where(values > MULTIPLIED * left.precision * values[0], values, 0.0)
         found.append(rule.errors(values, axes.T, S, state.weight, rank))
     m = min(map(len, found))
