@@ -14,13 +14,11 @@ from bigpca.estimators.pairs.model import (
     SCALED,
     AxesResult,
     JointMoments,
-    PairModel,
     PairResult,
     Predicts,
     RotatedAxesResult,
     SideScores,
     check_components,
-    warn_of_rounding,
 )
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.results import Traits
@@ -166,11 +164,7 @@ class CCA(SideScores, Predicts):
                 f"X and Y have {sum(ranks)} independent columns together, and {n} rows{beside} can tell at most "
                 f"{n - 1} apart: {sum(ranks) - n + 1} of the correlations are 1 whatever the rows are. {self._remedy}"
             )
-        if not singular:
-            super()._warn(found)
-        else:
-            super(PairModel, self)._warn(found)
-            warn_of_rounding(found)
+        super()._warn(replace(solved, solve_error_=0.0) if singular else found)  # which was told
 
     def _solution(self, joint: JointMoments, state: Accumulator) -> dict[str, Unchecked]:
         p, moments, std = joint.p, joint.moments, joint.deviations()

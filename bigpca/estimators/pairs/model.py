@@ -5,10 +5,10 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, ClassVar, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TypeAlias, cast
 
 import numpy as np
-from numpy.typing import ArrayLike, DTypeLike
+from numpy.typing import ArrayLike
 from sklearn.utils import Tags, TargetTags
 from sklearn.utils.validation import check_is_fitted
 
@@ -31,7 +31,6 @@ from bigpca.estimators.linear.spectrum import check_enough_rows
 from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.files import OF_VALUES
-from bigpca.estimators.shared.fit import Fit
 from bigpca.estimators.shared.growing import check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, settle_non_finite
 from bigpca.estimators.shared.labelled import (
@@ -290,17 +289,16 @@ class JointMoments:
 
     def deviations(self) -> Vector:
         """Return the divisors (p + q,) of the columns."""
-        d = self.moments.n_features
-        found, squares = np.ones(d), self.moments.squares
-        for part, own in zip(self.scale, (slice(0, self.p), slice(self.p, d)), strict=True):
-            found[own] = part if isinstance(part, np.ndarray) else self._deviations(squares)[own] if part else 1.0
-        return found
-
-    def _deviations(self, squares: Vector) -> Vector:
-        weight = self.moments.weight
-        found = column_scale(squares, self.moments.mean, self.moments.count, True, weight)
+        moments, squares, weight = self.moments, self.moments.squares, self.moments.weight
+        found = column_scale(squares, moments.mean, moments.count, True, weight)
         constant = (found == 1.0) & (np.abs(squares / weight - 1.0) > 1e-9)
-        return np.where(constant, 1.0, found * np.sqrt(weight / self.freedom))
+        found = np.where(constant, 1.0, found * np.sqrt(weight / self.freedom))  # divisor n - 1
+        for part, own in zip(self.scale, np.split(found, [self.p]), strict=True):
+            if not isinstance(part, bool):
+                own[:] = part
+            elif not part:
+                own[:] = 1.0
+        return found
 
 
 OF_GRIDS: Coding = (grid_to_stored, lambda value, own, held: _held_grid(grid_from_stored(value, own), held))
@@ -500,8 +498,11 @@ class PairModel(SumsModel[PairResult]):
 
     def _warn(self, found: PairResult, n_classes: int = 1) -> None:
         super()._warn(found)
-        warn_of_rounding(found)
+        warn_stored(found.coarse, found.targets.roundings)
         error, known = getattr(found, "solve_error_", None) or 0.0, found.regression
+        if known is not None:
+            known.warn_if_dependent()
+            known.warn_if_rounded()
         if known is None or error > known.error:
             warn_dependent(error, "the columns", self._remedy)
 
@@ -555,6 +556,8 @@ class PairModel(SumsModel[PairResult]):
 
     def _rows(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Rows:
         joined = open_pair(rows, y, type(self).__name__).begun(**policies(self))
+        if like is not None:
+            self._check_targets(joined.widths[1])
         maps, d = self._maps_of_sides(), joined.viewed_columns
         if any(maps):
             each = maps if rows.covariates is None else (*maps, ())
@@ -587,12 +590,6 @@ class PairModel(SumsModel[PairResult]):
         )
         targets = Targets(single, rows.roundings, grid, view, *scales)
         return KeptSides(state, 0, rows.roundings, widths=(p, q, sum(rows.widths[2:])), targets=targets)
-
-    def _fit(self, rows: Rows, y: Unchecked, like: KeptRows | None = None) -> Fit[PairResult]:
-        fit = super()._fit(rows, y, like)
-        if like is not None:
-            self._check_targets(fit.rows.widths[1])
-        return fit
 
     def _side_like(self, y: Unchecked) -> Rows:
         """Return new rows of Y as those of the fit."""
@@ -643,57 +640,6 @@ class PairModel(SumsModel[PairResult]):
             },
         )
 
-    @maps_rows
-    def transform(
-        self,
-        X: Input,
-        Y: Input | None = None,
-        *,
-        out: Path | None = None,
-        overwrite: bool = False,
-        progress: ProgressArgument = None,
-        keys: Input | None = None,
-        dtype: DTypeLike | None = None,
-        covariates: Input | None = None,
-        shrinkage: str | None = None,
-    ) -> Lazy:
-        """Return the scores of X (n, k); with Y, a tuple of those of X and of Y. Lazy if the rows are lazy.
-
-        Parameters
-        ----------
-        Y : array-like, Dask array, path and so on, of shape (n, q), default None
-            Rows of the other side.
-        out : path, default None
-            Write the scores of X to a new Zarr array. ``transform_y`` writes the scores of Y.
-        progress : True for a bar, or a callable that receives events, default None
-        dtype : {"float16", "float32", "float64"}, default None
-            Dtype of the scores.
-        covariates : array-like, Dask array, path and so on, of shape (n, r), default None
-            Covariates of these rows, if X was not opened with them. Only for a model of rows with covariates.
-        shrinkage : default None
-            Only for PCA.
-
-        Returns
-        -------
-        ndarray or dask.array.Array of shape (n, k), or a tuple of two
-
-        Raises
-        ------
-        TypeError
-            For Y, if the model has scores of X alone.
-        """
-        check_is_fitted(self)
-        of_y = None if Y is None else self._scores_of_y(X, Y, covariates)
-        scores = super().transform(
-            X, out=out, overwrite=overwrite, progress=progress, keys=keys, dtype=dtype, covariates=covariates,
-            shrinkage=shrinkage,
-        )  # fmt: skip
-        return scores if Y is None else (scores, of_y)
-
-    def _scores_of_y(self, X: Input, Y: Input, covariates: Input | None) -> Lazy:
-        """Return the scores of Y, whose rows belong to those of X."""
-        raise TypeError(f"{type(self).__name__} has no scores of Y: they are those of X. Pass X alone.")
-
     def _check_targets(self, q: int) -> None:
         if q != (known := cast("KeptSides", kept_by(self)).widths[1]):
             also = " Y has as many columns as X of the fit: are the sides swapped?" if q == self.n_features_in_ else ""
@@ -721,10 +667,29 @@ class SideScores(PairModel, Inverts):
     preprocess_y: Preprocess = None
     _axes: ClassVar[str]
 
-    def _scores_of_y(self, X: Input, Y: Input, covariates: Input | None) -> Lazy:
-        rows = opened(self, X, covariates=covariates, use="map")
+    @maps_rows
+    def transform(self, X: Input, Y: Input | None = None, **options: Any) -> Lazy:  # type: ignore[explicit-any]
+        """Return the scores of X (n, k); with Y, a tuple of those of X and of Y. Lazy if the rows are lazy.
+
+        Parameters
+        ----------
+        Y : array-like, Dask array, path and so on, of shape (n, q), default None
+            Rows of the other side.
+        **options
+            ``out``, ``overwrite``, ``progress``, ``keys``, ``dtype`` and ``covariates``, as for
+            :meth:`bigpca.PCA.transform`. ``transform_y`` writes the scores of Y.
+
+        Returns
+        -------
+        ndarray or dask.array.Array of shape (n, k), or a tuple of two
+        """
+        check_is_fitted(self)
+        if Y is None:
+            return super().transform(X, **options)
+        rows = opened(self, X, covariates=options.get("covariates"), use="map")
         check_paired([rows, self._side_like(Y)], "XY")
-        return self.transform_y(Y, covariates=rows.covariates)  # type: ignore[arg-type]
+        of_y = self.transform_y(Y, covariates=rows.covariates)  # type: ignore[arg-type]
+        return super().transform(X, **options), of_y
 
     @maps_rows
     def transform_y(
@@ -904,14 +869,6 @@ def _adjustment(
     """Return how covariates are taken out: each column counts alike, whatever it is divided by."""
     each = (*np.repeat(roundings[:2], widths).tolist(), roundings[-1])
     return Adjustment(covariates, each, any(one is True for one in scale), alike=True)
-
-
-def warn_of_rounding(found: PairResult) -> None:
-    """Report covariates that depend on each other, and results that rounding may change, or the stored values'."""
-    warn_stored(found.coarse, found.targets.roundings)
-    if found.regression is not None:
-        found.regression.warn_if_dependent()
-        found.regression.warn_if_rounded()
 
 
 def check_components(n_components: int, p: int, q: int) -> None:

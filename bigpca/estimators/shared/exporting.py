@@ -89,11 +89,12 @@ class Tables(BaseEstimator):
         {'pca0': 4.0}
         """
         check_is_fitted(self)
-        columns = {name: getattr(self, found) for name, found in self._traits.summary if hasattr(self, found)}
+        core = getattr(self, self._traits.core, self)  # whose components these are
+        columns = {name: getattr(core, found) for name, found in core._traits.summary if hasattr(core, found)}
         if "share" in columns:
             columns["cumulative"] = np.cumsum(columns["share"])
-        if hasattr(self, "eigenvalue_bounds_"):
-            columns["lower"], columns["upper"] = np.asarray(self.eigenvalue_bounds_).T
+        if hasattr(core, "eigenvalue_bounds_"):
+            columns["lower"], columns["upper"] = np.asarray(core.eigenvalue_bounds_).T
         return required("pandas", "summary", "pandas").DataFrame(columns, index=components_index(self, "summary"))
 
     def to_frame(self, scores: Input | None = None) -> pd.DataFrame:

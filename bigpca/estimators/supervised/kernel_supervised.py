@@ -44,7 +44,7 @@ from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import of_all, with_parameters
 from bigpca.estimators.supervised.linear_supervised import OfLabelKernel, RoweisPoint
 from bigpca.estimators.supervised.model import LABELS
-from bigpca.estimators.supervised.problems import Labelled, Problem, cut_axes, labels_of, read_labels
+from bigpca.estimators.supervised.problems import Problem, cut_axes, labels_of, read_labels
 from bigpca.estimators.supervised.statistics import KeptLabels, LabelStatistics, Supervision
 from bigpca.operators.kernel import products
 from bigpca.parameters import Parameter
@@ -85,20 +85,18 @@ class FeatureLabelFit(LandmarksFit):
 
     Attributes
     ----------
-    labelled : Labelled
     problem : Problem
         Solved in the space of the features.
     """
 
-    depends_on: ClassVar[tuple[str, ...]] = (*LandmarksFit.depends_on, "labelled", "whole")
+    depends_on: ClassVar[tuple[str, ...]] = (*LandmarksFit.depends_on, "features.states")
 
-    labelled: Labelled
     problem: Problem
 
-    @property
-    def whole(self) -> bool:
-        """Whether the scatter is kept whole, as in the fit to the rows before."""
-        return self.problem.whole if self.like is None else self.like.state.state.moments.whole
+    def _template(self, width: int) -> LabelStatistics:
+        """Return the empty statistics of so many features: with the whole scatter as in the fit to the rows before."""
+        whole = self.problem.whole if self.like is None else self.like.state.state.moments.whole
+        return labels_of(self.rows).template(width, whole=whole)
 
     @property
     def account(self) -> str:
@@ -109,25 +107,25 @@ class FeatureLabelFit(LandmarksFit):
         """The read of the features."""
         rows, kernel, m = self.rows, self.settings.kernel, self.choice.count
         mapped = rows.mapped(planned_map((kernel,), m, rows.n_columns).step)
-        template = self.labelled.template(m, whole=self.whole)
-        read = Read.into(mapped, "labelled-features", template, dtype=features_dtype(rows, kernel, m), refinable=True)
+        dtype = features_dtype(rows, kernel, m)
+        read = Read.into(mapped, "labelled-features", self._template(m), dtype=dtype, refinable=True)
         return read.costing(evaluations=float(rows.n_rows) * m)
 
     def passes(self) -> tuple[Declared, ...]:
         return (*self.choosing_passes(), self.features, *(self.regression if self.like is None else ()))
 
     def solve_cost(self) -> SolveCost:
-        return replace(super().solve_cost(), held_bytes=self.labelled.nbytes)
+        return replace(super().solve_cost(), held_bytes=labels_of(self.rows).nbytes)
 
     def statistics(self, run: Run) -> tuple[LandmarkFeatures, KeptLabels]:
         """Choose landmarks, if there are none, and read X once more."""
         features, rows = self.features_of_fit(run), self.rows
-        inner = self.labelled.template(features.transform.shape[1], whole=self.whole)
+        inner = self._template(features.transform.shape[1])
         exact = self.features.holding(inner, rows.mapped(landmark_map((features,)).step))
         found = exact.costing(dtype=pass_dtype(rows, (features,)))(run)  # one pass over X
         state = found.state.finished()
         run.add_evaluations(state.count * len(features.landmarks))
-        known = self.labelled.supervision.read()
+        known = labels_of(rows).supervision.read()
         kept = KeptLabels(state=state, n_omitted_=found.omitted, roundings=rows.roundings, supervision=known)
         return features, kept
 
@@ -153,25 +151,19 @@ class DualFit(PairsFit):
 
     ``(Delta'H K H Delta) v = s^2 v``, scores ``s^-1 v'Delta'H k(X, x)`` (SPCA paper, section 6.2). NOTE: they are
     divided by s, not by s^2.
-
-    Attributes
-    ----------
-    labelled : Labelled
     """
 
-    depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel", "labelled")
+    depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel", "rows.y")
     solver: ClassVar[str] = "dual"
-
-    labelled: Labelled
 
     @property
     def account(self) -> str:
-        return f"one sweep over pairs of rows with {self.labelled.columns} label features"
+        return f"one sweep over pairs of rows with {labels_of(self.rows).columns} label features"
 
     @cached_property
     def sweep(self) -> Sweep[KernelProduct]:
         """The sweep."""
-        columns = self.labelled.columns
+        columns = labels_of(self.rows).columns
         held = 3 * 8 * self.rows.n_rows * columns
         return products(self.rows, self.settings.kernel, columns).costing(driver_bytes=held)
 
@@ -179,8 +171,8 @@ class DualFit(PairsFit):
         return self.cost_of()
 
     def spectrum(self, run: Run) -> KernelSpectrum:
-        rows, settings = self.rows, self.settings
-        operator, delta = self.operator(run, settings.seed), self.labelled.delta()
+        rows, settings, labelled = self.rows, self.settings, labels_of(self.rows)
+        operator, delta = self.operator(run, settings.seed), labelled.delta()
         delta -= delta.mean(axis=0)
         Y = operator.begin(delta).AB  # one sweep
         G = delta.T @ Y
@@ -204,8 +196,7 @@ class DualFit(PairsFit):
         signs = np.sign(scores[np.argmax(np.abs(scores), axis=0), np.arange(len(s))])
         coefficients = delta @ (axes.components.T * signs) / s
         expansion = training_expansion(run, rows, settings, operator.shift, operator.row_means, coefficients)
-        supervision = self.labelled.supervision
-        return labelled_spectrum(axes, supervision, rows.n_rows, operator.trace, expansion, run.evaluations)
+        return labelled_spectrum(axes, labelled.supervision, rows.n_rows, operator.trace, expansion, run.evaluations)
 
 
 @of_all
@@ -228,8 +219,7 @@ class LabelledFeatures(KernelModel):
             if problem.whole:
                 old.state.check_whole()
             rows = read_labels(self, rows, y, problem, like=old.supervision)
-            settings = self._settings(rows.n_columns)
-            return FeatureLabelFit(rows, settings, Choice.like(like), labels_of(rows), problem, like=like)
+            return FeatureLabelFit(rows, self._settings(rows.n_columns), Choice.like(like), problem, like=like)
         problem.check(rows.n_rows)
         rows = read_labels(self, rows, y, problem)
         settings, n = self._settings(rows.n_columns, rows.seed), rows.n_present
@@ -242,7 +232,7 @@ class LabelledFeatures(KernelModel):
         # All rows that count as landmarks need no draw: they are named by number.
         if choice.count == n and isinstance(self.sampling, str):
             choice = Choice(n, np.flatnonzero(rows.counted.which(rows.n_rows)))
-        return FeatureLabelFit(rows, settings, choice, labels_of(rows), problem)
+        return FeatureLabelFit(rows, settings, choice, problem)
 
     def _solve(self, kept: KernelSpectrum) -> KernelSpectrum:
         problem, state = self._problem(), kept.state
@@ -340,7 +330,7 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
         settings = self._settings(rows.n_columns, rows.seed)
         self._check_regression(rows.n_rows)
         check_references(rows, settings.kernel)
-        return DualFit(rows, settings, labels_of(rows))
+        return DualFit(rows, settings)
 
 
 @with_parameters

@@ -21,7 +21,7 @@ from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, map
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import Estimator, of_all, with_parameters
 from bigpca.estimators.supervised.model import LABELS, SupervisedModel, SupervisedResult
-from bigpca.estimators.supervised.problems import Problem, ProjectionProblem, SupervisedProblem, check_conditioning
+from bigpca.estimators.supervised.problems import Problem, check_conditioning
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.reading.row_maps import Float64Map
 from bigpca.settings import setting
@@ -37,9 +37,9 @@ class OfLabelKernel(BaseEstimator):
     label_kernel: str = "linear"
     label_gamma: float | None = None
 
-    def _problem(self, seed: int = 0) -> SupervisedProblem:
+    def _problem(self, seed: int = 0) -> Problem:
         threads, kernel, gamma = setting(self, "solve_threads"), self.label_kernel, self.label_gamma
-        return SupervisedProblem(self.n_components, threads, label_kernel=kernel, label_gamma=gamma)
+        return Problem(self.n_components, threads, strict=True, label_kernel=kernel, label_gamma=gamma)
 
 
 @with_parameters
@@ -122,9 +122,16 @@ class SupervisedRandomProjection(SupervisedModel):
     label_gamma: float | None = None
     random_state: RandomState = 0
 
-    def _problem(self, seed: int = 0) -> ProjectionProblem:
-        threads, m, gamma = setting(self, "solve_threads"), self.n_features, self.label_gamma
-        return ProjectionProblem(self.n_components, threads, n_features=m, label_gamma=gamma, seed=seed)
+    def _problem(self, seed: int = 0) -> Problem:
+        return Problem(
+            self.n_components,
+            setting(self, "solve_threads"),
+            strict=True,
+            label_kernel="fourier",
+            label_gamma=self.label_gamma,
+            n_features=self.n_features,
+            seed=seed,
+        )
 
 
 @of_all

@@ -18,7 +18,7 @@ from sklearn.base import BaseEstimator
 from bigpca.arrays import Matrix, Vector
 from bigpca.blas import blas_threads
 from bigpca.data.batches import BatchLabels, LabelColumn
-from bigpca.data.labels import ClassLabels, Labels, TargetLabels, check_missing, check_several, open_labels
+from bigpca.data.labels import ClassLabels, TargetLabels, check_missing, check_several, open_labels
 from bigpca.data.weights import Codes
 from bigpca.errors import listed, real_number, warn_approximation
 from bigpca.estimators.shared.inputs import Unchecked
@@ -74,14 +74,9 @@ def cut_axes(found: Axes, n_components: NComponents, what: str) -> Axes:
     return Axes(found.values[:k], found.components[:k], found.rank)
 
 
-def is_share(n_components: NComponents) -> bool:
-    """Whether a number of components, checked before, is given as a share of the sum of the eigenvalues."""
-    return n_components is not None and counted(n_components) is None
-
-
 def asked_for(n_components: NComponents, found: Axes) -> int:
     """Return a number of components, where it is a share that of the eigenvalues that hold it; None asks for all."""
-    if not is_share(n_components):
+    if n_components is None or counted(n_components) is not None:
         return counted(n_components) or found.rank
     values = found.values
     return resolve_components(n_components, values, float(values.sum()), len(values), len(values))
@@ -215,7 +210,14 @@ def read_labels(
         raise ValueError(
             f"{type(model).__name__} requires y to be passed, but the target y is None. Give one label for each row."
         )
-    labels = _opened(y, rows, problem, missing, like)
+    opened = partial(open_labels, y, rows.n_rows, missing=missing, present=counting.present)
+    if like is not None:
+        labels = opened(kind="targets" if like.classes is None else "classes", min_classes=1)
+    else:
+        labels = opened()
+        whole = isinstance(labels, TargetLabels) and not np.mod(labels.values[labels.used], 1.0).any()
+        if whole and problem.needs_classes:
+            labels = opened(kind="classes")
     own = None if counting.weights is None else counting.weights[labels.used]
     if isinstance(labels, ClassLabels):
         if like is None and problem.needs_classes:
@@ -224,24 +226,24 @@ def read_labels(
                 degrees_of_freedom(len(own), (float(own.sum()), float(own @ own)), labels.n_classes)
         found = Supervision(labels.classes, None, labels.missing)
         labelled = Labelled(labels.codes, labels.n_classes, None, found)
-        return replace(rows, counted=counting.among(labels.codes) if labels.missing else counting, y=labelled)
-    known = labels.values[labels.used]
-    if like is None and problem.spread and rows.nan_policy == "omit" and rows.dtype.kind == "f":
-        raise ValueError(
-            "label_gamma = None is 1 over the variance of the labels that are used, but which rows nan_policy="
-            '"omit" leaves out is known only after the read. Give it: that of all labels is label_gamma='
-            f"{label_width(known, None, own):.4g}."
-        )
-    maker = problem.features(known, own) if like is None or like.features is None else like.features
-    if labels.values.shape[1] != maker.columns:
-        raise ValueError(
-            f"labels have {labels.values.shape[1]} columns, but {maker.columns} in the first fit; the same number was "
-            f"expected. Give the same columns, or fit again."
-        )
-    codes = np.where(labels.used, 0, -1).astype(np.int32)
-    found = Supervision(None, maker, labels.missing, missed_trace(maker, known, own))
-    labelled = Labelled(codes, 1, DeltaRows(maker, labels.values), found)
-    return replace(rows, counted=counting.among(codes) if labels.missing else counting, y=labelled)
+    else:
+        known = labels.values[labels.used]
+        if like is None and problem.spread and rows.nan_policy == "omit" and rows.dtype.kind == "f":
+            raise ValueError(
+                "label_gamma = None is 1 over the variance of the labels that are used, but which rows nan_policy="
+                '"omit" leaves out is known only after the read. Give it: that of all labels is label_gamma='
+                f"{label_width(known, None, own):.4g}."
+            )
+        maker = problem.features(known, own) if like is None or like.features is None else like.features
+        if labels.values.shape[1] != maker.columns:
+            raise ValueError(
+                f"labels have {labels.values.shape[1]} columns, but {maker.columns} in the first fit; the same number "
+                f"was expected. Give the same columns, or fit again."
+            )
+        codes = np.where(labels.used, 0, -1).astype(np.int32)
+        found = Supervision(None, maker, labels.missing, missed_trace(maker, known, own))
+        labelled = Labelled(codes, 1, DeltaRows(maker, labels.values), found)
+    return replace(rows, counted=counting.among(labelled.known_codes) if labels.missing else counting, y=labelled)
 
 
 def labels_beside(y: BatchLabels, rows: Rows, problem: Problem, missing: str, like: Supervision | None) -> Rows:
@@ -265,18 +267,6 @@ def labels_beside(y: BatchLabels, rows: Rows, problem: Problem, missing: str, li
     delta = None if features is None else DeltaRows(features, values)
     labelled = Labelled(codes, 1 if classes is None else len(classes), delta, found)
     return replace(rows, counted=rows.counted.among(codes) if missing == "drop" else rows.counted, y=labelled)
-
-
-def _opened(y: Unchecked, rows: Rows, problem: Problem, missing: str, like: Supervision | None) -> Labels:
-    opened = partial(open_labels, y, rows.n_rows, missing=missing, present=rows.counted.present)
-    if like is not None:
-        return opened(kind="targets" if like.classes is None else "classes", min_classes=1)
-    labels = opened()
-    if problem.needs_classes and isinstance(labels, TargetLabels):
-        known = labels.values[labels.used]
-        if np.array_equal(known, np.round(known)):
-            return opened(kind="classes")
-    return labels
 
 
 def reject_singletons(labels: ClassLabels) -> None:
@@ -327,6 +317,11 @@ class Problem:
         Whether more axes than the labels determine are an error, as for supervised PCA; else they are arbitrary.
     featured : bool
         Whether the rows are features of landmarks, whose scatter is always kept whole.
+    label_kernel : {"linear", "rbf", "fourier"}
+        Of real labels; "fourier" has ``n_features`` random features in place of "rbf".
+    label_gamma : float or None
+    n_features, seed : int
+        Of "fourier".
     """
 
     n_components: NComponents
@@ -337,6 +332,10 @@ class Problem:
     normalize: bool = False
     strict: bool = False
     featured: bool = False
+    label_kernel: str = "linear"
+    label_gamma: float | None = None
+    n_features: int = 0
+    seed: int = 0
 
     @property
     def needs_classes(self) -> bool:
@@ -346,7 +345,7 @@ class Problem:
     @property
     def spread(self) -> bool:
         """Whether the features of real labels depend on the spread of all labels."""
-        return False
+        return self.label_kernel != "linear" and self.label_gamma is None
 
     @property
     def whole(self) -> bool:
@@ -401,7 +400,7 @@ class Problem:
         return replace(self, r1=float(r1), r2=float(r2))
 
     def features(self, known: Matrix, weights: Vector | None) -> LabelFeatures:
-        """Return the features of real labels (n, t), of rows with these weights: linear, unless a subclass has others.
+        """Return the features of real labels (n, t), of rows with these weights.
 
         Raises
         ------
@@ -413,12 +412,20 @@ class Problem:
                 f"labels are continuous numbers, and r2 = {self.r2:g} > 0 needs the within-class scatter; classes "
                 f"were expected. Give classes (strings or integers), or use r2 = 0."
             )
-        label_width(known)  # raises if all labels are equal
+        gamma = label_width(known, self.label_gamma, weights)  # raises if all labels are equal
+        if self.label_kernel == "rbf":
+            return LandmarkLabels.of(known, gamma, weights)
+        if self.label_kernel == "fourier":
+            return FourierLabels.draw(known.shape[1], self.n_features, gamma, self.seed)
         return LinearLabels.of(known)
 
     def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
         """Return features of real labels that come with the rows; None if they depend on all labels."""
-        return ColumnLabels(column, columns)
+        if self.label_kernel == "linear":
+            return ColumnLabels(column, columns)
+        if self.label_kernel == "rbf" or self.label_gamma is None:
+            return None
+        return FourierLabels.draw(columns, self.n_features, self.label_gamma, self.seed)
 
     @property
     def divides(self) -> bool:
@@ -438,25 +445,20 @@ class Problem:
         check_classes(statistics, self.r1, self.r2)
         with blas_threads(self.threads, 20.0 * statistics.moments.n_features**3):
             # One rotation, in which R2 is diagonal at every point (RDA paper, eqs. 31-36).
-            within, k = scatter or statistics.scatter, counted(self.n_components)
-            few = not is_share(self.n_components) and (k or 0) < statistics.n_classes
+            within, k = scatter or statistics.scatter, 0 if self.n_components is None else counted(self.n_components)
+            few = k is not None and k < statistics.n_classes  # no share
             plain = self.fisher and few and not self.normalize and self.conditioning == PLAIN
             family: RoweisFamily | FisherPencil
             if plain and within.solved().triangular is not None:
                 family = FisherPencil(within.solved(), statistics.between, statistics.freedom)
             else:
                 family = self.family(statistics, within)
-            return self.certified(self.axes(family, statistics), within)
-
-    def certified(self, found: Axes, within: Scatter) -> Axes:
-        """Return the axes with their estimated error, and warn of a large one."""
-        found = replace(found, error=self.error(within))
-        # "pinv" asks for dependent directions to be dropped.
-        asked = self.conditioning.robust or self.conditioning.regularization == "pinv"
-        if not asked:
-            remedy = "Use a number as regularization, or fewer features."
-            warn_dependent(found.error, "differences of features within classes", remedy)
-        return found
+            found = replace(self.axes(family, statistics), error=self.error(within))
+            # "pinv" asks for dependent directions to be dropped.
+            if not self.conditioning.robust and self.conditioning.regularization != "pinv":
+                remedy = "Use a number as regularization, or fewer features."
+                warn_dependent(found.error, "differences of features within classes", remedy)
+            return found
 
     def family(self, statistics: LabelStatistics, scatter: Scatter | None = None) -> RoweisFamily:
         """Return the family of the statistics, to be solved at ``r2`` at most: one (d, d) eigenproblem.
@@ -542,64 +544,6 @@ class Problem:
                 f"others are arbitrary. Use {found.rank} or fewer, or a smaller r1."
             )
         return Axes(found.values[:k], found.components[:k], found.rank)
-
-
-@dataclass(frozen=True)
-class SupervisedProblem(Problem):
-    """Supervised PCA.
-
-    Attributes
-    ----------
-    label_kernel : {"linear", "rbf"}
-        Of real labels.
-    label_gamma : float or None
-    """
-
-    strict: bool = True
-    label_kernel: str = "linear"
-    label_gamma: float | None = None
-
-    @property
-    def spread(self) -> bool:
-        return self.label_kernel == "rbf" and self.label_gamma is None
-
-    def features(self, known: Matrix, weights: Vector | None) -> LabelFeatures:
-        gamma = label_width(known, self.label_gamma, weights)
-        return LinearLabels.of(known) if self.label_kernel == "linear" else LandmarkLabels.of(known, gamma, weights)
-
-    def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
-        return super().features_before(column, columns) if self.label_kernel == "linear" else None
-
-
-@dataclass(frozen=True)
-class ProjectionProblem(Problem):
-    """Supervised PCA with random Fourier features of real labels.
-
-    Attributes
-    ----------
-    n_features : int
-    label_gamma : float or None
-    seed : int
-        Of the features.
-    """
-
-    strict: bool = True
-    n_features: int = 100
-    label_gamma: float | None = None
-    seed: int = 0
-
-    @property
-    def spread(self) -> bool:
-        return self.label_gamma is None
-
-    def features(self, known: Matrix, weights: Vector | None) -> LabelFeatures:
-        return self._drawn(known.shape[1], label_width(known, self.label_gamma, weights))
-
-    def features_before(self, column: LabelColumn, columns: int) -> LabelFeatures | None:
-        return None if self.label_gamma is None else self._drawn(columns, self.label_gamma)
-
-    def _drawn(self, columns: int, gamma: float) -> FourierLabels:
-        return FourierLabels.draw(columns, self.n_features, gamma, self.seed)
 
 
 def check_conditioning(robust: bool | float, regularization: float | str | None) -> Conditioning:

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, ClassVar, Self, cast
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
-from sklearn.utils.validation import check_is_fitted
 
 import bigpca.dask_array as da
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, tied, unpack
@@ -24,9 +23,9 @@ from bigpca.errors import an
 from bigpca.estimators.linear.pca import PCA
 from bigpca.estimators.linear.sketch_transformer import SketchTransformer
 from bigpca.estimators.pairs.model import squared_errors
-from bigpca.estimators.shared.exporting import LinearExports, components_index
+from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
-from bigpca.estimators.shared.fit import Fit, RandomState, fit_seed, running_part, unfitted, with_reads
+from bigpca.estimators.shared.fit import Fit, RandomState, running_part, unfitted, with_reads
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.shared.opening import opened, policies, rows_of_fit
 from bigpca.estimators.shared.outputs import whole_map
@@ -48,7 +47,7 @@ from bigpca.solvers.components import NComponents, check_total, resolve_componen
 from bigpca.solvers.eigh import top_eigenpairs
 
 if TYPE_CHECKING:
-    import pandas as pd
+    pass
 
 MAX_CANDIDATES = 2048  # columns among which cross-validation chooses
 
@@ -74,14 +73,12 @@ class Selected(LinearRowMap):
         ValueError
             For kernel models.
         """
-        found = getattr(self.inner, "linear", None)
-        if found is None:
+        if not isinstance(self.inner, LinearRowMap):
             raise ValueError(
                 "the model of the selected columns has no linear map: it is a kernel model, or preprocesses its rows. "
                 "Use a linear estimator without preprocess, such as bp.PCA(2)."
             )
-        inner: LinearMap = found(len(self.columns))
-        return inner.placed(self.columns, d)
+        return self.inner.linear(len(self.columns)).placed(self.columns, d)
 
     def sklearn_steps(self, d: int, facts: dict[str, object]) -> list[object]:
         """Return the same map as a transformer of scikit-learn."""
@@ -122,16 +119,16 @@ def scores_of_classes(statistics: LabelStatistics) -> Vector:
     return np.where(constant, 0.0, F)
 
 
-def scores_of_numbers(statistics: LabelStatistics, mean: Vector, scatter: Matrix) -> Vector:
-    """Return R^2 of every feature (d,) and labels of a mean (m,) and a scatter (m, m); 0 for constant features.
+def scores_of_numbers(statistics: LabelStatistics, d: int, scatter: Matrix) -> Vector:
+    """Return R^2 of each of the first d columns (d,) and labels of a scatter (m, m); 0 for constant features.
 
     ``R^2 = r'C^-1 r`` with the correlations r of a feature and the labels, C those among the labels.
     """
-    check_total(float(np.trace(scatter)), "the scatter of the labels", mean)
-    n, within, cross = statistics.count, np.maximum(statistics.moments.within, 0.0), statistics.psi  # (m, d)
+    check_total(float(np.trace(scatter)), "the scatter of the labels")
+    n, within, cross = statistics.count, np.maximum(statistics.moments.within[:d], 0.0), statistics.psi[:, :d]
     # Psi_j'(Y'H Y)^-1 Psi_j, the scatter that regression on the labels explains; their columns may be collinear.
     explained = np.einsum("md,md->d", cross, np.linalg.pinv(scatter, hermitian=True) @ cross)
-    constant = within <= np.finfo(np.float64).eps ** 2 * n * statistics.mean**2
+    constant = within <= np.finfo(np.float64).eps ** 2 * n * statistics.mean[:d] ** 2
     return np.where(constant, 0.0, np.minimum(explained / np.where(constant, 1.0, within), 1.0))
 
 
@@ -252,11 +249,6 @@ class ScoredFit(Fit[ScoredResult]):
 
     max_evaluations = of_part("fit", "max_evaluations")
 
-    @property
-    def labelled(self) -> Labelled:
-        """The labels."""
-        return labels_of(self.scores.rows)
-
     def passes(self) -> tuple[Declared, ...]:
         """Declare the own reads, and those of the fit."""
         return (*super().passes(), *(replace(one, name=f"fit: {one.name}") for one in self.fit.declared))
@@ -265,44 +257,42 @@ class ScoredFit(Fit[ScoredResult]):
         cost, state = self.fit.solve_cost(), max(one.state_bytes for one in costs(super().passes()))
         return replace(cost, bytes=max(cost.bytes, 3 * state), flops=cost.flops + 0.5 * state)
 
-    def _scored(self, found: LabelStatistics) -> tuple[LabelStatistics, Vector]:
-        """Return the statistics of the labelled rows, without columns that are labels, and the scores of features."""
-        features = self.labelled.features
-        if features is None:
-            return found, scores_of_classes(found)
-        if self.rows.nan_policy != "omit":
-            values = features.values[np.flatnonzero(self.labelled.known_codes >= 0)]
-            mean = values[0] + (values - values[0]).mean(axis=0)
-            return found, scores_of_numbers(found, mean, (values - mean).T @ (values - mean))
-        # Psi of the columns that are the labels is their scatter, and their means are less the offset of the features.
-        d = self.rows.viewed_columns
-        mean, scatter = found.mean[d:] - features.maker.features(np.zeros((1, features.shape[1])))[0], found.psi[:, d:]
-        found = found.of_columns(d)
-        return found, scores_of_numbers(found, mean, scatter)
+    def _scored(self, found: LabelStatistics) -> Vector:
+        """Return the scores of features, from the statistics of the labelled rows."""
+        labelled, d = labels_of(self.scores.rows), self.rows.viewed_columns
+        if labelled.features is None:
+            return scores_of_classes(found)
+        if self.rows.nan_policy == "omit":
+            return scores_of_numbers(found, d, found.psi[:, d:])  # Psi of the columns that are the labels
+        values = labelled.features.values[np.flatnonzero(labelled.known_codes >= 0)]
+        values = values - (values[0] + (values - values[0]).mean(axis=0))
+        return scores_of_numbers(found, d, values.T @ values)
 
     def run(self, run: Run) -> ScoredResult:
         """Read X for the scores, for the folds if they choose the number of features, and for the fit."""
-        owner, X, shares = self.owner, mapped_lazily(self.rows), None
+        owner, shares = self.owner, None
         read = self.scores(run)  # one pass over X
-        kept, scores = self._scored(read.state.finished())
+        kept = read.state.finished()
+        scores = self._scored(kept)
         order = np.argsort(-tied(scores), kind="stable")  # of equal scores the first feature first
         q = owner._count(len(scores))
         if q is None:
-            shares = self._shares(run, X, order[:MAX_CANDIDATES])
+            shares = self._shares(run, order[:MAX_CANDIDATES])
             # The best share; of equal ones, the fewest features.
             found = tied(np.array(list(shares.values())))
             q = min(count for count, share in zip(shares, found, strict=True) if share == found.max())
         selected = np.sort(order[:q])
-        inner, rows, fit = owner._inner_fit(X, selected, self.y, self.rows.seed)
+        inner, rows, fit = owner._inner_fit(self.rows, selected, self.y)
         with running_part(run, "fit:", fit):
             fitted = with_reads(fit.run(run), run.reads)
         finish(inner, rows, fit.plan, fitted)
-        return ScoredResult(scores, kept.mean, selected, inner, kept.count, read.omitted, shares)
+        mean = kept.mean[: len(scores)]
+        return ScoredResult(scores, mean, selected, inner, kept.count, read.omitted, shares)
 
-    def _shares(self, run: Run, X: da.Array, candidates: Integers) -> dict[int, float]:
+    def _shares(self, run: Run, candidates: Integers) -> dict[int, float]:
         """Return the mean explained share of the folds left out by number of features: q, q / 2, q / 4, and so on."""
         owner, q = self.owner, len(candidates)
-        read = owner._folding(X, candidates, self.scores.rows, self.rows.seed)
+        read = owner._folding(self.rows, candidates, self.scores.rows)
         states = cast("tuple[Moments, ...]", read(run).state.states)  # one pass over X
         k = owner.n_components if owner.estimator is None else getattr(owner.estimator, "n_components", None)
         ranked = np.searchsorted(np.sort(candidates), candidates)
@@ -376,16 +366,6 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports):
     random_state: RandomState = 0
     missing_labels: str = "raise"
 
-    def summary(self) -> pd.DataFrame:
-        """Return a table of the components of ``estimator_``, as :meth:`bigpca.PCA.summary`.
-
-        Returns
-        -------
-        pandas.DataFrame of k rows
-        """
-        check_is_fitted(self)
-        return self.estimator_.summary().set_axis(components_index(self, "summary"))
-
     def _row_map(self) -> Selected:
         return Selected(self.selected_, whole_map(self.estimator_))
 
@@ -404,7 +384,6 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports):
         """Return q; None if cross-validation selects it."""
         given: Unchecked = self.n_features_to_select
         if isinstance(given, str) and given == "cv":
-            fit_seed(self)  # raises if random_state is not one
             return None
         if not isinstance(given, bool) and isinstance(given, Integral) and 1 <= int(given) <= d:
             return int(given)
@@ -426,39 +405,37 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports):
                 f"{used} rows have {labelled.n_classes} classes, one row each, so there is no variation within "
                 f"classes to compare with. Give classes of several rows, or numbers as real labels."
             )
-        X, features = mapped_lazily(rows), labelled.features
         # Of a preprocessed graph, the rows that the other parts read, whose digests are kept.
-        scored = Rows.opened(X).begun(**policies(self)) if rows.steps and rows.source is None else rows
-        if features is not None and rows.nan_policy == "omit":
+        shared = bool(rows.steps) and rows.source is None
+        scored = Rows.opened(mapped_lazily(rows)).begun(**policies(self)) if shared else rows
+        if labelled.features is not None and rows.nan_policy == "omit":
             scored = _with_labels(scored, labelled)
         scored = replace(scored, counted=counted.counted, y=labelled)
         # To plan with: q columns of X, or as many as cross-validation chooses among.
-        some = np.arange(q or min(X.shape[1], MAX_CANDIDATES))
-        folds = self._folding(X, some, scored, rows.seed) if q is None else None
-        fit = self._inner_fit(X, some, y, rows.seed)[-1]
+        some = np.arange(q or min(d, MAX_CANDIDATES))
+        folds = self._folding(rows, some, scored) if q is None else None
+        fit = self._inner_fit(rows, some, y)[-1]
         scores = Read.into(scored, "labels", labelled.template(scored.n_columns, whole=False))
         return ScoredFit(rows, unfitted(self), y, scores, folds, fit)
 
-    def _inner_fit(
-        self, X: da.Array, columns: Integers, y: Unchecked, seed: int
-    ) -> tuple[AnyEstimator, Rows, Fit[Unchecked]]:
-        """Return the estimator, the rows of these columns, and its fit to them; the seed is for one that has none."""
-        inner = self._inner()
-        y = None if carries_beside(X) else y  # which the columns bring, as X does
-        rows = opened(inner, self._columns(X, columns), y, use="plan")
-        given = getattr(inner, "random_state", 0)
+    def _inner_fit(self, rows: Rows, columns: Integers, y: Unchecked) -> tuple[AnyEstimator, Rows, Fit[Unchecked]]:
+        """Return the estimator, the rows of these columns, and its fit to them, with the seed of all if it has none."""
+        inner, seed = self._inner(), rows.seed
+        given, X = getattr(inner, "random_state", 0), self._columns(rows, columns)
+        rows = opened(inner, X, None if carries_beside(X) else y, use="plan")  # which the columns bring, as X does
         rows = replace(rows, seed=seed if given is None else draw_seed(given))
         return inner, rows, cast("Fit[Unchecked]", inner._fit(rows, rows.y))
 
-    def _columns(self, X: da.Array, columns: Integers) -> da.Array:
+    def _columns(self, rows: Rows, columns: Integers) -> da.Array:
         """Return columns for the other parts, which omit the rows that the scores omit: those incomplete in any."""
-        return columns_of(X, columns, complete=self.nan_policy == "omit" and len(columns) < X.shape[1])
+        complete = self.nan_policy == "omit" and len(columns) < rows.n_columns
+        return columns_of(mapped_lazily(rows), columns, complete=complete)
 
-    def _folding(self, X: da.Array, candidates: Integers, scored: Rows, seed: int) -> Read[Folded[FoldStates]]:
+    def _folding(self, rows: Rows, candidates: Integers, scored: Rows) -> Read[Folded[FoldStates]]:
         """Return the read of the candidate columns, with the labels beside them, for the moments of each fold."""
-        labelled = labels_of(scored)
-        rows, codes = Rows.opened(self._columns(X, np.sort(candidates))).begun(**policies(self)), labelled.known_codes
-        rows = replace(_with_labels(rows, labelled), counted=scored.counted)
+        labelled, columns = labels_of(scored), self._columns(rows, np.sort(candidates))
+        own = replace(_with_labels(Rows.opened(columns).begun(**policies(self)), labelled), counted=scored.counted)
         # A row's fold depends on the seed and its number alone. Rows without a label have none, -1.
-        drawn = np.where(codes >= 0, integers(seed, "folds", 0, len(codes), 1, self.cv)[:, 0], -1).astype(np.int32)
-        return Read.into(rows, "folds", FoldStates(Moments(rows.n_columns), self.cv, drawn), dtype=PRECISE)
+        codes = labelled.known_codes
+        drawn = np.where(codes >= 0, integers(rows.seed, "folds", 0, len(codes), 1, self.cv)[:, 0], -1).astype(np.int32)
+        return Read.into(own, "folds", FoldStates(Moments(own.n_columns), self.cv, drawn), dtype=PRECISE)

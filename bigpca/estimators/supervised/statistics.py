@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, ClassVar, Self, cast
+from typing import ClassVar, Self, cast
 
 import numpy as np
 
@@ -57,14 +57,12 @@ class LabelStatistics(Accumulator):
     def _parts(self) -> list[Accumulator]:
         return [self.moments] if self.cross is None else [self.moments, self.cross]
 
-    def _each(self, f: Callable[[Any], Any]) -> LabelStatistics:  # type: ignore[explicit-any]  # of either class
-        return replace(self, moments=f(self.moments), cross=self.cross and f(self.cross))
-
     def for_rows(self, start: int, stop: int) -> LabelStatistics:
-        return self._each(lambda part: part.for_rows(start, stop))
+        cross = self.cross and self.cross.for_rows(start, stop)
+        return replace(self, moments=self.moments.for_rows(start, stop), cross=cross)
 
     def bare(self) -> LabelStatistics:
-        return self._each(lambda part: part.bare())
+        return replace(self, moments=self.moments.bare(), cross=self.cross and self.cross.bare())
 
     def update(self, block: Block) -> None:
         self.precision = max(self.precision, float(np.finfo(block.values.dtype).eps))
@@ -142,29 +140,24 @@ class LabelStatistics(Accumulator):
         return unpack(self.moments.within, self.moments.n_features)
 
     @property
-    def most_rank(self) -> int:
-        """Most directions in which the rows differ from the means of their classes."""
-        return max(0, int(self.count) - self.n_classes)
-
-    @property
-    def noise(self) -> Vector:
-        """What rounding adds to the sums of squares of columns (d,): of centred rows, and of the class means."""
-        within = self.moments.within
-        squares = packed_diagonal(within, self.moments.n_features) if self.moments.whole else within
-        squares = squares + (self.between**2).sum(axis=0)
-        return CENTRED**2 * np.asarray(squares) + rounded_squares(squares, self.mean, self.weight)
+    def diagonal(self) -> Vector:
+        """That of S_W (d,)."""
+        moments = self.moments
+        return packed_diagonal(moments.within, moments.n_features) if moments.whole else moments.within
 
     @property
     def scatter(self) -> Scatter:
         """S_W, to be solved."""
-        return Scatter.of(self.within, self.noise, self.precision, self.most_rank)
+        # What rounding adds to the sums of squares of columns: of centred rows, and of the class means.
+        squares = self.diagonal + (self.between**2).sum(axis=0)
+        noise = CENTRED**2 * squares + rounded_squares(squares, self.mean, self.weight)
+        # Rows differ from the means of their classes in at most n - c directions.
+        return Scatter.of(self.within, noise, self.precision, max(0, int(self.count) - self.n_classes))
 
     @property
     def total_scatter(self) -> float:
         """Trace of S_T."""
-        moments = self.moments
-        diagonal = packed_diagonal(moments.within, moments.n_features) if moments.whole else moments.within
-        return float(diagonal.sum() + (self.between**2).sum())
+        return float(self.diagonal.sum() + (self.between**2).sum())
 
     @property
     def independent(self) -> bool:
@@ -207,15 +200,6 @@ class LabelStatistics(Accumulator):
         # sum_t w_t (v_t - u)(x_t - s)' = sum_t w_t v_t (x_t - s)' - u (W (mean - s))'
         product = cross.product - np.multiply.outer(more, self.weight * (self.mean - cross.shift))
         return replace(self, cross=replace(cross, product=product, weight=cross.weight - self.weight * more))
-
-    def of_columns(self, d: int) -> LabelStatistics:
-        """Return the statistics of the first d columns, where only the diagonal of the scatter is kept."""
-        own, cross = self.moments, self.cross
-        if cross is not None:
-            shift = None if cross.shift is None else cross.shift[:d]
-            cross = replace(cross, n_features=d, product=cross.product[:, :d], shift=shift)
-        moments = replace(own, n_features=d, means=own.means[:, :d], within=own.within[:d])
-        return replace(self, moments=moments, cross=cross)
 
     def with_classes(self, positions: Integers, n_classes: int) -> LabelStatistics:
         """Return the statistics with the classes moved to ``positions`` of ``n_classes``."""
