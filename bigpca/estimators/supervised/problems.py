@@ -278,10 +278,11 @@ def reject_singletons(labels: ClassLabels) -> None:
     """
     alone = labels.classes[labels.counts == 1]
     if len(alone):
+        omitted = 'leave these out (set their labels to missing, and use missing_labels="drop"), '
         raise ValueError(
             f"{len(alone)} of {labels.n_classes} classes have only one row ({listed(alone, SHOWN)}), and the "
-            "within-class scatter needs at least 2 of every class. Give more rows, leave these out (set their labels "
-            'to missing, and use missing_labels="drop"), or use SupervisedPCA (r2 = 0).'
+            "within-class scatter needs at least 2 of every class. Give more rows, "
+            f"{omitted if labels.n_classes > len(alone) + 1 else ''}or use SupervisedPCA (r2 = 0)."
         )
 
 

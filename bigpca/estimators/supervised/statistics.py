@@ -316,6 +316,8 @@ class KeptLabels(KeptRows):
         features, classes = self.supervision.features, self.supervision.classes
         c, m = 1 if classes is None else len(classes), 0
         if features is not None:
+            if not features.columns:
+                raise ValueError("it has features of labels without columns")
             m = features.features(np.zeros((1, features.columns))).shape[1]  # its arrays fit each other
         moments, cross = self.state.moments, self.state.cross
         if moments.weight_sums is None and moments.count != moments.counts.sum():

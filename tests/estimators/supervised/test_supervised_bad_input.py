@@ -201,6 +201,8 @@ def test_a_class_of_one_row_is_rejected_where_the_scatter_within_classes_counts(
 def test_supervised_pca_takes_classes_of_one_row() -> None:
     assert SupervisedPCA().fit(X[:8], np.arange(8)).n_components_ == D
     assert RoweisDiscriminantAnalysis(r1=0.5, r2=0).fit(X[:8], np.arange(8)).n_samples_ == 8
+    with pytest.raises(ValueError, match=r"8 of 8 classes .*Give more rows, or use SupervisedPCA"):  # none is left
+        RoweisDiscriminantAnalysis().fit(X[:8], np.arange(8))
 
 
 @pytest.mark.parametrize(
