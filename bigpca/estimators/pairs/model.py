@@ -667,12 +667,13 @@ class SideScores(PairModel, Inverts):
     preprocess_y: Preprocess = None
     _axes: ClassVar[str]
 
-    @maps_rows
     def transform(self, X: Input, Y: Input | None = None, **options: Any) -> Lazy:  # type: ignore[explicit-any]
         """Return the scores of X (n, k); with Y, a tuple of those of X and of Y. Lazy if the rows are lazy.
 
         Parameters
         ----------
+        X : array-like, Dask array, path and so on, of shape (n, p)
+            Rows, as for :meth:`fit`.
         Y : array-like, Dask array, path and so on, of shape (n, q), default None
             Rows of the other side.
         **options
