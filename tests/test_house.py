@@ -73,7 +73,7 @@ def test_the_walk_on_the_page_names_every_file_that_the_fit_enters_or_its_room(w
 
 
 def test_a_file_of_a_public_name_needs_no_second_importer() -> None:
-    homes, single = {"bigpca.estimators.linear.factor_analysis", "bigpca.data.lags"}, set(house.one_importer())
+    homes, single = {"bigpca.estimators.linear.factor_analysis"}, set(house.one_importer())
     assert all(len(house.importers()[module]) == 1 for module in homes)
     assert not homes & single
     assert "bigpca.kernels.histogram" in single
