@@ -975,16 +975,15 @@ class BatchRows(Source):
         rows = max(1, OPEN_BYTES // (4 * width)) if stream.count is None else stream.count
         return cls((rows, *stream.row_shape), stream, stream.count is None)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Dtype in native byte order."""
-        return self.stream.dtype
-
-    @property
-    def stored_values(self) -> int | None:
-        """Of sparse rows, a number that a plan and the cut of rows do not read off the first batch, as bits would then
-        depend on where it ends: one in ten, and at most those of a long text."""
-        return None if self.form.shifts else max(1, int(min(self.shape[1] / 10, DENSEST / 8) * self.shape[0]))
+    def facts(self) -> dict[str, Any]:
+        """Stored values of sparse rows are a number that a plan and the cut of rows do not read off the first batch, as
+        bits would then depend on where it ends: one in ten, and at most those of a long text.
+        """
+        (n, d), dense = self.shape, self.form.shifts
+        return {
+            "dtype": self.stream.dtype,
+            "stored_values": None if dense else max(1, int(min(d / 10, DENSEST / 8) * n)),
+        }
 
     @property
     def densest(self) -> float | None:

@@ -42,27 +42,13 @@ class GenotypeRows(Source):
     gives_rows: ClassVar[bool] = True
     beside: ClassVar[tuple[str, str]]  # ends of the files of variants and of samples
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """float32, which has NaN for missing calls."""
-        return np.dtype(np.float32)
-
-    @property
-    def column_chunk(self) -> int:
-        """Variants that are read together."""
-        n, d = self.shape
-        return max(1, min(d // 2, COLUMNS_BYTES // (4 * max(1, n))))
-
-    @property
-    def decoded_rows(self) -> int:
-        """All samples, unless a variant has many pages."""
-        n = max(1, self.array_shape[0])
-        return n if n <= 4 * SHORT_RUN else PAGE
-
-    @property
-    def reach(self) -> int:
-        """A read of some samples goes through the calls of others."""
-        return self.decoded_rows
+    def facts(self) -> dict[str, Any]:
+        """float32 has NaN for missing calls. A read of some samples goes through the calls of others: of all, unless a
+        variant has many pages.
+        """
+        n, d = max(1, self.shape[0]), self.shape[1]
+        rows, across = n if n <= 4 * SHORT_RUN else PAGE, max(1, min(d // 2, COLUMNS_BYTES // (4 * n)))
+        return {"dtype": np.dtype(np.float32), "decoded_rows": rows, "reach": rows, "column_chunk": across}
 
     def row_chunks(self) -> tuple[int, ...]:
         """As many rows as may be in memory at once."""

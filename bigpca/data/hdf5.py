@@ -60,16 +60,11 @@ class Hdf5Rows(StoredRows):
     missing_chunks: str = "raise"
     format: str = field(default="hdf5", kw_only=True)
 
-    @property
-    def column_chunk(self) -> int:
-        """Width of a chunk of a matrix; otherwise all columns."""
-        d = max(self.shape[1], 1)
-        return min(self.chunks[1], d) if self.chunks is not None and len(self.array_shape) == 2 else d
-
-    @property
-    def decoded_rows(self) -> int:
-        """Rows of a chunk; 1 if the dataset is contiguous."""
-        return 1 if self.chunks is None else self.chunks[0]
+    def facts(self) -> dict[str, Any]:
+        """Rows and columns are decoded by chunks, if the dataset is not contiguous; of feature maps whole rows are."""
+        chunks, d = self.chunks or (1, self.shape[1]), max(self.shape[1], 1)
+        across = min(chunks[1], d) if len(self.array_shape) == 2 else d
+        return super().facts() | {"decoded_rows": chunks[0], "column_chunk": across}
 
     @property
     def attributes(self) -> dict[str, Any]:

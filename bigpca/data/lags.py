@@ -251,20 +251,15 @@ class LaggedRows(DerivedRows):
         shape = (int(ends[-1]), len(lags), *stored.array_shape[1:])
         return cls(shape, stored, lags, starts, ends, path=stored.path, member=stored.member, format=stored.format)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.stored.dtype
+    def facts(self) -> dict[str, Any]:
+        """Windows have rows of those after their own."""
+        return {"dtype": self.stored.dtype, "reach": self.lags[-1] - self.lags[0]}
 
     @cached_property
     def row_bytes(self) -> float:
         """Those of the series, from the first row of a window to the last one, for each window."""
         begin, end = self._series(0, self.shape[0])
         return (end - begin) / self.shape[0] * self.stored.row_bytes
-
-    @property
-    def reach(self) -> int:
-        """Rows that windows have of those after their own."""
-        return self.lags[-1] - self.lags[0]
 
     @property
     def home(self) -> str:

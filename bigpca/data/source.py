@@ -36,7 +36,6 @@ from bigpca.data.checks import (
     MemberError,
     ValidRange,
     check_decoded,
-    check_dtype,
     owned,
     regular_chunks,
     whole_chunks,
@@ -177,7 +176,7 @@ class Source(ABC):
     """Rows of one stored array as a matrix; a small record (under 2 KiB pickled, except for values in memory).
 
     It holds paths, never open handles. Feature maps (n, c, h, w) are viewed as (n, c*h*w). A format says how rows are
-    stored and read: ``dtype``, ``read_block`` and ``details``; and, where they are not dense ranges of one file, or its
+    stored and read: ``facts``, ``read_block`` and ``details``; and, where they are not dense ranges of one file, or its
     numbers not always values, what has a default here. Created by :func:`bigpca.open`.
 
     Attributes
@@ -202,6 +201,16 @@ class Source(ABC):
         Whether rows are read as CSR.
     in_memory : bool
         Whether the rows are an array of this process.
+    dtype : numpy.dtype
+        Stored dtype, in native byte order.
+    decoded_rows : int or None
+        Rows that are decoded together; 1 where any range can be read, None where all of a row chunk are.
+    column_chunk : int
+        Columns that can be read without decoding others; d if rows are stored whole.
+    reach : int
+        Rows after its own that a read decodes, whatever the chunks; 0 where a row has nothing of another.
+    stored_values : int or None
+        Number of stored values of sparse rows; None for dense rows.
     """
 
     ndim: ClassVar[int] = 2
@@ -218,16 +227,24 @@ class Source(ABC):
     shape: tuple[int, int] = field(init=False)
     sparse: bool = field(init=False)
     in_memory: bool = field(init=False)
+    dtype: np.dtype[Any] = field(init=False)
+    decoded_rows: int | None = field(default=1, init=False)
+    column_chunk: int = field(init=False)
+    reach: int = field(default=0, init=False)
+    stored_values: int | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
         n, *sizes = self.array_shape or (0,)
-        in_memory = self.format in IN_MEMORY
-        vars(self).update(shape=(n, math.prod(sizes)), sparse=not self.form.shifts, in_memory=in_memory)
+        d = math.prod(sizes)
+        vars(self).update(shape=(n, d), sparse=not self.form.shifts, in_memory=self.format in IN_MEMORY)
+        vars(self).update({"column_chunk": max(d, 1), **self.facts()})
 
-    @property
     @abstractmethod
-    def dtype(self) -> np.dtype[Any]:
-        """Stored dtype, in native byte order."""
+    def facts(self) -> dict[str, Any]:
+        """Return ``dtype``, and other fields above where they are not those of a file of which any range can be read.
+
+        They are asked for once, when the shape is known, and nothing is read for them.
+        """
 
     @abstractmethod
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
@@ -261,24 +278,9 @@ class Source(ABC):
         return f"{self.path}/{member}" if member else self.path
 
     @property
-    def stored_values(self) -> int | None:
-        """Number of stored values of sparse rows; None for dense rows."""
-        return None
-
-    @property
     def densest(self) -> float | None:
         """Stored values of a mean row of the densest row chunk, by which memory is planned; None for dense rows."""
         return None
-
-    @property
-    def decoded_rows(self) -> int | None:
-        """Rows that are decoded together; 1 where any range can be read, None where all of a row chunk are."""
-        return 1
-
-    @property
-    def reach(self) -> int:
-        """Rows after its own that a read decodes, whatever the chunks; 0 where a row has nothing of another."""
-        return 0
 
     @property
     def unseen(self) -> str | None:
@@ -294,11 +296,6 @@ class Source(ABC):
     def column_names(self) -> list[str] | None:
         """Names of the columns of a table."""
         return None
-
-    @property
-    def column_chunk(self) -> int:
-        """Columns that can be read without decoding others; d if rows are stored whole."""
-        return max(self.shape[1], 1)
 
     def decoded(self, start: int, stop: int) -> tuple[int, int]:
         """Return the rows that are decoded where rows ``start:stop`` are read."""
@@ -466,10 +463,9 @@ class StoredRows(Source):
 
     stored: str
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Stored dtype, in native byte order; float32 for bfloat16."""
-        return np.dtype(np.float32) if self.stored == BFLOAT16 else check_dtype(self.stored)
+    def facts(self) -> dict[str, Any]:
+        """The dtype is float32 for bfloat16."""
+        return {"dtype": np.dtype(np.float32) if self.stored == BFLOAT16 else np.dtype(self.stored).newbyteorder("=")}
 
     @property
     def bits(self) -> np.dtype[Any]:
@@ -488,9 +484,8 @@ class MemoryRows(Source):
     array: Array
     format: str = field(default="numpy", kw_only=True)
 
-    @cached_property
-    def dtype(self) -> np.dtype[Any]:
-        return check_dtype(self.array.dtype)
+    def facts(self) -> dict[str, Any]:
+        return {"dtype": self.array.dtype.newbyteorder("=")}
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
         """Copy a block."""

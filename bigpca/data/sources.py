@@ -7,7 +7,7 @@ import os
 import warnings
 import zlib
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, cast
 
@@ -458,23 +458,18 @@ def is_netcdf(source: Any) -> bool:
 class FieldRows(StoredRows):
     """Rows of a variable of a netCDF file, which xarray decodes: along its first dimension."""
 
-    decoded_together: int
+    decoded_rows: int = field(kw_only=True)
 
     @classmethod
     def of(cls, variable: Any, path: str, member: str) -> FieldRows:
         """Describe the rows of a lazy DataArray of the file."""
         together = int((variable.encoding.get("chunksizes") or (1,))[0])
         own: dict[str, Any] = {"path": path, "member": member, "limits": ValidRange.of_decoded(variable)}
-        return cls(variable.shape, variable.dtype.str, together, format="netcdf", **own)
-
-    @property
-    def decoded_rows(self) -> int:
-        """Rows of a chunk."""
-        return self.decoded_together
+        return cls(variable.shape, variable.dtype.str, decoded_rows=together, format="netcdf", **own)
 
     def row_chunks(self) -> tuple[int, ...]:
         """Chunks of the file, if it has them."""
-        together = self.decoded_together
+        together = self.decoded_rows
         return super().row_chunks() if together == 1 else regular_chunks(self.array_shape[0], together)
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Array:
@@ -612,6 +607,6 @@ def rows_stamp(X: da.Array, n: int) -> str | None:
 
 def _stamp(part: Source, n: int, width: int) -> list[object]:
     """Return what identifies the first n rows of an array: the stamps of whole chunks, and the values of the rest."""
-    whole = n - n % part.decoded_rows if isinstance(part, ZarrRows) else n
+    whole = n - n % part.reader.chunks[0] if isinstance(part, ZarrRows) else n
     tail = np.ascontiguousarray(part.read_block(whole, n, (0, width)))
     return [part.stamps(0, whole), n - whole, zlib.crc32(tail.data)]

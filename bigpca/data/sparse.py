@@ -296,7 +296,7 @@ def held_csr(X: Any) -> CsrRows:
     check_csr(rows.indices[:stored], rows.indptr, len(rows.data[:stored]), int(rows.shape[1]), "X")
     vectors = rows.data[:stored], rows.indices[:stored], rows.indptr
     data, indices, indptr = (MemoryRows(one.shape, np.asarray(one)) for one in vectors)
-    return CsrRows((n, int(rows.shape[1])), data, indices, indptr, stored, format="scipy")
+    return CsrRows((n, int(rows.shape[1])), data, indices, indptr, stored_values=stored, format="scipy")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -310,14 +310,14 @@ class CsrRows(DerivedRows):
     ----------
     data, indices, indptr : Source
         The arrays, of one dimension each.
-    count : int
-        Stored entries of all rows, zeros among them: the last number of ``indptr``.
+    stored_values : int
+        Entries of all rows, zeros among them: the last number of ``indptr``.
     """
 
     data: Source
     indices: Source
     indptr: Source
-    count: int
+    stored_values: int = field(kw_only=True)
     form: DenseForm = field(default=SPARSE, init=False)
 
     @property
@@ -326,15 +326,9 @@ class CsrRows(DerivedRows):
         home = self.data.home
         return super().home if isinstance(home, str) else type(home)(home.store, home.path.rpartition("/")[0])
 
-    @property
-    def stored_values(self) -> int:
-        return self.count
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """Stored dtype, in native byte order; float32 for float16, which SciPy's sparse matrices do not have."""
-        stored = check_dtype(self.data.dtype)
-        return np.dtype(np.float32) if stored == np.float16 else stored
+    def facts(self) -> dict[str, Any]:
+        """The dtype is float32 for float16, which SciPy's sparse matrices do not have."""
+        return {"dtype": np.dtype(np.float32) if self.data.dtype == np.float16 else self.data.dtype}
 
     def row_chunks(self) -> tuple[int, ...]:
         """Return chunks of equally many rows, of 16 to 64 MiB where they are densest; reads ``indptr`` once."""
@@ -344,7 +338,7 @@ class CsrRows(DerivedRows):
         """Return as many rows as have, on average, the values of the chunks that are decoded."""
         lo, hi = map(int, self.ends(start, stop)[[0, -1]])
         first, last = zip(*(part.decoded(lo, hi) for part in (self.data, self.indices)), strict=True)
-        n, values = self.array_shape[0], max(1, self.count)
+        n, values = self.array_shape[0], max(1, self.stored_values)
         return max(0, start - (lo - min(first)) * n // values), min(n, stop + (max(last) - hi) * n // values)
 
     @property
@@ -549,7 +543,8 @@ class SparseGroup:
         if not 0 <= last <= held:
             raise _damaged(self.label, f"indptr ends at {last:,}, but there are {held:,} stored values")
         data, indices, indptr = (parts[name] for name in SPARSE_PARTS)
-        return CsrRows((n, d), data, indices, indptr, last, path=self.path, member=self.name, format=data.format)
+        place: dict[str, Any] = {"path": self.path, "member": self.name, "format": data.format}
+        return CsrRows((n, d), data, indices, indptr, stored_values=last, **place)
 
     def _shape(self, starts: int) -> tuple[int, int]:
         """Return (n, d), which ``indptr`` of so many numbers must fit."""

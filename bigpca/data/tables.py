@@ -58,9 +58,9 @@ class TableRows(StoredRows):
     keys: str = ""
     format: str = field(default="parquet", kw_only=True)
 
-    @property
-    def decoded_rows(self) -> None:
-        """All of a row group."""
+    def facts(self) -> dict[str, Any]:
+        """All rows of a group are decoded."""
+        return super().facts() | {"decoded_rows": None}
 
     @property
     def _stamps(self) -> tuple[Stamp, ...]:

@@ -654,25 +654,16 @@ class ZarrRows(Source):
         """Return the rows of one array; ``fields`` are those of a subclass."""
         return cls(reader.shape, reader, *fields, path=public(reader.store), member=reader.path_in_group, **named)
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.reader.dtype
+    def facts(self) -> dict[str, Any]:
+        """Rows are decoded by chunks, also inside a shard; columns of a matrix by chunks, of feature maps together."""
+        reader, d = self.reader, max(self.shape[1], 1)
+        across = min(reader.unit[1], d) if len(self.array_shape) == 2 else d
+        return {"dtype": reader.dtype, "decoded_rows": reader.chunks[0], "column_chunk": across}
 
     @property
     def home(self) -> Any:
         """Also in a store that is only open."""
         return self.reader.home
-
-    @property
-    def decoded_rows(self) -> int:
-        """Rows of a chunk, also inside a shard."""
-        return self.reader.chunks[0]
-
-    @property
-    def column_chunk(self) -> int:
-        """Width of a chunk of a matrix; all columns of flattened feature maps."""
-        d = max(self.shape[1], 1)
-        return min(self.reader.unit[1], d) if len(self.array_shape) == 2 else d
 
     @property
     def attributes(self) -> dict[str, Any]:

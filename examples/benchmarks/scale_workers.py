@@ -64,10 +64,9 @@ class SleepingRows(Source):
     seconds: float
     segment_ends: tuple[int, ...] = ()
 
-    @property
-    def dtype(self) -> np.dtype[Any]:
+    def facts(self) -> dict[str, Any]:
         """float32."""
-        return np.dtype(np.float32)
+        return {"dtype": np.dtype(np.float32)}
 
     def row_chunks(self) -> tuple[int, ...]:
         """Equal chunks."""
