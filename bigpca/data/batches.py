@@ -964,10 +964,6 @@ class BatchRows(Source):
     open_ended: bool
     format: str = field(default=FORMAT, kw_only=True)
 
-    def __post_init__(self) -> None:
-        vars(self)["form"] = self.stream.form  # that of the first batch
-        super().__post_init__()
-
     @classmethod
     def of(cls, stream: BatchStream) -> BatchRows:
         """Return the rows of a stream, whose number may have become known."""
@@ -979,11 +975,9 @@ class BatchRows(Source):
         """Stored values of sparse rows are a number that a plan and the cut of rows do not read off the first batch, as
         bits would then depend on where it ends: one in ten, and at most those of a long text.
         """
-        (n, d), dense = self.shape, self.form.shifts
-        return {
-            "dtype": self.stream.dtype,
-            "stored_values": None if dense else max(1, int(min(d / 10, DENSEST / 8) * n)),
-        }
+        (n, d), form = self.shape, self.stream.form  # that of the first batch
+        values = None if form.shifts else max(1, int(min(d / 10, DENSEST / 8) * n))
+        return {"dtype": self.stream.dtype, "form": form, "stored_values": values}
 
     @property
     def densest(self) -> float | None:

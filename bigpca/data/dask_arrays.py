@@ -30,7 +30,7 @@ from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.devices import RowsThere, host_array
 from bigpca.engine.layout import coalesce
 from bigpca.errors import listed
-from bigpca.storage.files import kind_of, one_look, this_look
+from bigpca.storage.files import kind_of, one_look
 
 DASK_CHUNK_BYTES = 64 * 2**20
 OPENED = "bigpca-open-"  # begins the names of arrays that read one source
@@ -482,8 +482,8 @@ def open_source(source: Source, token: str | None = None, rows: tuple[int, ...] 
     most = source.densest if source.sparse else None
     row_bytes = source.form.row_bytes(d if most is None else most, source.dtype.itemsize)
     rows = coalesce(source.row_chunks(), row_bytes, DASK_CHUNK_BYTES) if rows is None else rows
-    seen, chunks = this_look(), (tuple(rows), (d,))
-    with one_look(seen):
+    chunks = tuple(rows), (d,)
+    with one_look() as seen:
         stamps = [] if token is not None or source.in_memory else source.stamps(0, source.shape[0])
     name = OPENED + (token or source.token(stamps))
     if token is None and not source.in_memory:

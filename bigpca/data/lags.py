@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from functools import cached_property
 from itertools import pairwise
 from typing import Any, cast
 
@@ -252,14 +251,12 @@ class LaggedRows(DerivedRows):
         return cls(shape, stored, lags, starts, ends, path=stored.path, member=stored.member, format=stored.format)
 
     def facts(self) -> dict[str, Any]:
-        """Windows have rows of those after their own."""
-        return {"dtype": self.stored.dtype, "reach": self.lags[-1] - self.lags[0]}
-
-    @cached_property
-    def row_bytes(self) -> float:
-        """Those of the series, from the first row of a window to the last one, for each window."""
+        """Windows have rows of those after their own; their bytes are those of the series, from the first row of a
+        window to the last one.
+        """
         begin, end = self._series(0, self.shape[0])
-        return (end - begin) / self.shape[0] * self.stored.row_bytes
+        row_bytes = (end - begin) / self.shape[0] * self.stored.row_bytes
+        return {"dtype": self.stored.dtype, "reach": self.lags[-1] - self.lags[0], "row_bytes": row_bytes}
 
     @property
     def home(self) -> str:

@@ -17,7 +17,6 @@ from collections import ChainMap
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import KW_ONLY, dataclass, field, replace
-from functools import cached_property
 from itertools import pairwise
 from operator import eq
 from platform import node
@@ -107,18 +106,17 @@ class Looks:
 
     def part(self, start: int, stop: int) -> Looks:
         """Return those of the chunks with those rows, for a task."""
-        own, (first, last) = copy(self), self._chunks(start, stop)
-        own.edges, own.marks = self.edges[first : last + 1], self.marks[first:last]
+        own, chunks = copy(self), self._chunks(start, stop)
+        own.edges, own.marks = self.edges[chunks.start : chunks.stop + 1], self.marks[chunks]
         return own
 
-    def _chunks(self, start: int, stop: int) -> tuple[int, int]:
-        chunks = [i for i, _, _ in parts_of(self.edges[1:], start, stop)]
-        return (chunks[0], chunks[-1] + 1) if chunks else (0, 0)
+    def _chunks(self, start: int, stop: int) -> slice:
+        return slice(int(np.searchsorted(self.edges, start, "right")) - 1, int(np.searchsorted(self.edges, stop)))
 
     def same(self, source: Source, start: int, stop: int, got: set[Mark]) -> bool:
         """Whether the files of those rows are as they were."""
         known, there = dict[int, list[int]](), node() != self.host
-        for chunk in self.marks[slice(*self._chunks(start, stop))]:
+        for chunk in self.marks[self._chunks(start, stop)]:
             known |= {name: marks for name, *marks in chunk.tolist()}
         for name, *marks in _marks(source, start, stop, {}).tolist() if known else ():
             times, inode, others, rounded = map(eq, marks, known.get(name, [0] * 4))
@@ -211,6 +209,8 @@ class Source(ABC):
         Rows after its own that a read decodes, whatever the chunks; 0 where a row has nothing of another.
     stored_values : int or None
         Number of stored values of sparse rows; None for dense rows.
+    row_bytes : float
+        Bytes of a row as it is read; of sparse rows, on average.
     """
 
     ndim: ClassVar[int] = 2
@@ -232,12 +232,16 @@ class Source(ABC):
     column_chunk: int = field(init=False)
     reach: int = field(default=0, init=False)
     stored_values: int | None = field(default=None, init=False)
+    row_bytes: float = field(init=False)
 
     def __post_init__(self) -> None:
         n, *sizes = self.array_shape or (0,)
         d = math.prod(sizes)
-        vars(self).update(shape=(n, d), sparse=not self.form.shifts, in_memory=self.format in IN_MEMORY)
-        vars(self).update({"column_chunk": max(d, 1), **self.facts()})
+        vars(self).update(shape=(n, d), in_memory=self.format in IN_MEMORY, column_chunk=max(d, 1))
+        vars(self).update(self.facts())
+        values = d if self.stored_values is None else self.stored_values / max(1, n)
+        vars(self).setdefault("row_bytes", self.form.row_bytes(values, self.dtype.itemsize))
+        vars(self)["sparse"] = not self.form.shifts
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
@@ -321,13 +325,6 @@ class Source(ABC):
     def label(self) -> str:
         """Location of the rows, for messages."""
         return f"{self.path}:{self.member}" if self.member else self.path or _UNNAMED.get(self.format, "the rows")
-
-    @cached_property
-    def row_bytes(self) -> float:
-        """Bytes of a row as it is read; of sparse rows, on average."""
-        n, d = self.shape
-        values = d if self.stored_values is None else self.stored_values / max(1, n)
-        return self.form.row_bytes(values, self.dtype.itemsize)
 
     def read(self, start: int, stop: int, columns: tuple[int, int] | None = None) -> Array | csr_array:
         """Read rows ``start:stop`` into new memory.

@@ -516,16 +516,7 @@ class ZarrReader:
         return f"<ZarrReader {self.label} shape={self.shape} dtype={self.dtype} missing_chunks={self.missing_chunks!r}>"
 
     def __dask_tokenize__(self) -> object:
-        return "bigpca.ZarrReader", self.label, self.digest, self.missing_chunks, self.stamps()
-
-    def stamps(self) -> list[Stamp]:
-        """Return a stamp for each chunk (or shard), as :meth:`bigpca.data.zarr_arrays.ChunkFiles.stamps`."""
-        return self.files().stamps(self.bounds)
-
-    @property
-    def unseen(self) -> str | None:
-        """See :attr:`ChunkFiles.unseen`."""
-        return self.files().unseen
+        return "bigpca.ZarrReader", self.label, self.digest, self.missing_chunks, self.files().stamps(self.bounds)
 
     def files(self, *, look: bool = False) -> ChunkFiles:
         """Return this process's open array and its stored objects, as its metadata were at the last ``look``.
@@ -658,7 +649,7 @@ class ZarrRows(Source):
         """Rows are decoded by chunks, also inside a shard; columns of a matrix by chunks, of feature maps together."""
         reader, d = self.reader, max(self.shape[1], 1)
         across = min(reader.unit[1], d) if len(self.array_shape) == 2 else d
-        return {"dtype": reader.dtype, "decoded_rows": reader.chunks[0], "column_chunk": across}
+        return {"dtype": reader.dtype, "decoded_rows": (*reader.chunks, 1)[0], "column_chunk": across}
 
     @property
     def home(self) -> Any:

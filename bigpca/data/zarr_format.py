@@ -293,6 +293,8 @@ class Decoder:
     per_shard : tuple of int
         Chunks in a shard along each axis; empty without shards.
     index_at_start : bool
+    beside_bytes : int
+        What decoding a chunk takes beside the result and a copy: what is read, and what each step makes.
     index_checksum : bool
     """
 
@@ -302,6 +304,7 @@ class Decoder:
     limit: int
     stored: np.dtype[Any]
     codecs: tuple[tuple[str, Mapping[str, Any]], ...]
+    beside_bytes: int
     per_shard: tuple[int, ...] = ()
     index_at_start: bool = False
     index_checksum: bool = False
@@ -310,14 +313,16 @@ class Decoder:
     def of(cls, array: zarr.Array[Any], document: Mapping[str, Any]) -> Decoder:
         """Read the metadata of an array whose codecs are allowed."""
         codecs = [(short_name(name), options) for name, options in codecs_of(document)]
-        limit = math.prod(array.chunks or (1,)) * array.dtype.itemsize + SPARE_BYTES
+        chunk_bytes = math.prod(array.chunks or (1,)) * array.dtype.itemsize
         shard, stored, after = dict(codecs).get("sharding_indexed"), array.dtype, []
         for name, options in codecs:
             if name in ("bytes", "endian"):
                 stored = stored.newbyteorder(">" if options.get("endian") == "big" else "<")
             elif name not in ("sharding_indexed", "bitround"):
                 after.append((name, options))
-        found = cls(array.dtype, array.chunks or (1,), array.fill_value, limit, stored, tuple(after))
+        beside = (bool(after) + (len(after) > 1) * len(after)) * chunk_bytes
+        limit, fill = chunk_bytes + SPARE_BYTES, array.fill_value
+        found = cls(array.dtype, array.chunks or (1,), fill, limit, stored, tuple(after), beside)
         if shard is None:
             return found
         index = [codec if isinstance(codec, str) else codec["name"] for codec in shard.get("index_codecs") or ()]
@@ -330,12 +335,6 @@ class Decoder:
         """Largest possible file of a chunk, or of a shard with its index."""
         count = math.prod(self.per_shard)
         return max_encoded(self.limit) * count + (16 * count if self.per_shard else 0)
-
-    @property
-    def beside_bytes(self) -> int:
-        """Bytes that decoding a chunk takes beside the result and a copy: what is read, and what each step makes."""
-        steps = len(self.codecs)
-        return (bool(steps) + (steps > 1) * steps) * math.prod(self.chunk_shape) * self.dtype.itemsize
 
     def decode(self, file: Any, size: int, out: NDArray[Any], own: Sequence[slice]) -> None:
         """Fill ``out`` with a part of an open object of ``size`` bytes.

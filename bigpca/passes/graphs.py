@@ -30,7 +30,7 @@ from bigpca.data.containers import is_hdf5_dataset, is_zarr_array
 from bigpca.data.dask_arrays import array_of, graph_of
 from bigpca.data.sources import Source, row_source
 from bigpca.data.sparse import form_of_meta, is_rows, is_sliced
-from bigpca.data.zarr_arrays import ZarrReader
+from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.devices import RowsThere
 from bigpca.engine.driver import get_watched
 from bigpca.engine.interfaces import Inputs
@@ -288,9 +288,10 @@ def _is_future(value: object) -> bool:
     return type(value).__module__ == "distributed.client" and type(value).__name__ == "Future"
 
 
-def sources_of_graph(X: da.Array) -> list[Source | ZarrReader]:
+def sources_of_graph(X: da.Array) -> list[Source]:
     """Return all sources that the graph of an array reads, without computing anything of it."""
-    return [value for value in map(guarded, _held_by(X)) if isinstance(value, Source | ZarrReader)]
+    found = (ZarrRows.of(value) if isinstance(value, ZarrReader) else value for value in map(guarded, _held_by(X)))
+    return [value for value in found if isinstance(value, Source)]
 
 
 def _held_by(X: da.Array) -> Iterator[Any]:

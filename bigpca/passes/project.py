@@ -30,7 +30,6 @@ from bigpca.data.provenance import Made, Provenance
 from bigpca.data.source import MemoryRows, Source
 from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import computed_rows, form_of_meta, is_csr
-from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.devices import Namespace
 from bigpca.engine.driver import run_pass
 from bigpca.engine.events import Event, PassEvent
@@ -378,7 +377,7 @@ def _reject_own_source(rows: Rows, f: RowMap, out: str | os.PathLike[str], form:
     """
     for source in (*rows.origin.sources, *_held_by(f), *_held_by(rows.steps)):
         named = [source.home] if source.home else []
-        if form.kind == "table" and isinstance(source, Source) and source.path and source.format != "zarr":
+        if form.kind == "table" and source.path and source.format != "zarr":
             named += [key for key, _, _ in source.stamps(0, source.shape[0])]  # the files of a folder
         if any(is_within(read, out) for read in named):
             raise OutputExistsError(
@@ -387,9 +386,9 @@ def _reject_own_source(rows: Rows, f: RowMap, out: str | os.PathLike[str], form:
             )
 
 
-def _held_by(value: object) -> Iterator[Source | ZarrReader]:
+def _held_by(value: object) -> Iterator[Source]:
     """Yield the sources that a map reads."""
-    if isinstance(value, Source | ZarrReader):
+    if isinstance(value, Source):
         yield value
     elif isinstance(value, list | tuple):
         yield from chain.from_iterable(map(_held_by, value))

@@ -40,7 +40,7 @@ from bigpca.data.source import Source, of_task
 from bigpca.data.sparse import form_of_meta
 from bigpca.data.views import View
 from bigpca.data.weights import CountedRows, one_weight_each
-from bigpca.data.zarr_arrays import ZarrReader, place_at
+from bigpca.data.zarr_arrays import place_at
 from bigpca.devices import Namespace, namespace, place_name
 from bigpca.engine.interfaces import Inputs
 from bigpca.engine.jobs import Finish, GroupTask, Pass, R
@@ -73,7 +73,6 @@ from bigpca.storage.files import (
     look_at,
     looking,
     one_look,
-    this_look,
 )
 
 COUNTED_BYTES = 64 << 20  # of a sparse chunk, if it stored its zeros, beyond which its values are counted
@@ -299,7 +298,7 @@ class Origin:
         return (0, 0) if self.stored is None else self.stored.requests
 
     @cached_property
-    def sources(self) -> Sequence[Source | ZarrReader]:
+    def sources(self) -> Sequence[Source]:
         """All sources that tasks read; nothing of a graph is computed."""
         return self.direct or sources_of_graph(self.samples)
 
@@ -327,9 +326,8 @@ class Origin:
         """Digest of (key, size, change) of all files as they are now, or as they were just opened."""
         found, self.opened_as = self.opened_as, ""
         if not found:
-            self.seen = this_look()
-            with one_look(self.seen):
-                found = digest([s.token() if isinstance(s, Source) else s.stamps() for s in self.sources])
+            with one_look() as self.seen:
+                found = digest([source.token() for source in self.sources])
         self._digest = found
         return found
 
@@ -360,10 +358,7 @@ class Origin:
         """JSON-able description for fingerprints."""
         if self.stored is not None:
             return self.stored.describe()
-        sources = [
-            s.describe() if isinstance(s, Source) else [s.label, s.digest, list(s.shape), s.missing_chunks]
-            for s in self.sources
-        ]
+        sources = [source.describe() for source in self.sources]
         return {"format": "dask", "name": self.samples.name, "sources": sources}
 
 

@@ -478,11 +478,6 @@ def _opened(path: str, flags: int) -> int:
     return descriptor
 
 
-def _look_of(found: os.stat_result) -> Look:
-    others = hash((found.st_nlink, found.st_mode, found.st_uid, found.st_gid))
-    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, others
-
-
 def changed(before: Look, now: Look) -> bool:
     """Whether a file is not as it was: the time of its last change tells what a restored time of modification hides.
 
@@ -672,15 +667,16 @@ Seen: TypeAlias = MutableMapping[str, Look]
 _look: ContextVar[Seen | None] = ContextVar("bigpca-look", default=None)
 
 
-def one_look(seen: Seen) -> AbstractContextManager[None]:
-    """Look at each file at most once in the body, and keep in ``seen`` what :func:`seen_file` found."""
-    return during(_look, seen)
+@contextmanager
+def one_look(seen: Seen | None = None) -> Iterator[Seen]:
+    """Look at each file at most once in the body, and keep in ``seen`` what :func:`seen_file` found.
 
-
-def this_look() -> Seen:
-    """Return what the caller's look has seen, which may be that of a fit that reads its rows in several runs."""
-    seen = _look.get()
-    return {} if seen is None else seen
+    None for the caller's look, which may be that of a fit that reads its rows in several runs, or else a new one.
+    """
+    seen = _look.get() if seen is None else seen
+    found: Seen = {} if seen is None else seen
+    with during(_look, found):
+        yield found
 
 
 Mark: TypeAlias = tuple[str, int, str]  # URL or key, size and ETag of an object
@@ -736,9 +732,11 @@ def seen_file(path: str, *, regular: bool = False) -> tuple[int, int]:
 def look_at(path: str, regular: bool = False) -> Look:
     """Return what a file is now; :data:`MISSING` if there is none."""
     try:
-        return _look_of(check_regular(path) if regular else os.stat(path))
+        found = check_regular(path) if regular else os.stat(path)
     except FileNotFoundError:
         return MISSING
+    others = hash((found.st_nlink, found.st_mode, found.st_uid, found.st_gid))
+    return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino, others
 
 
 def looking(look: Callable[[T], R], items: Iterable[T]) -> Iterator[R]:
