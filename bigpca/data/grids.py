@@ -25,7 +25,7 @@ from bigpca.data.checks import check_decoded, numbers_of
 from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign
 from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.views import View
-from bigpca.errors import brief, check_choice, closest, warn_caller
+from bigpca.errors import NonFiniteError, brief, check_choice, closest, counted, warn_caller
 
 FEATURE = "feature"  # dimension of columns without labels
 COMPONENT = "component"  # dimension of scores and patterns; components are numbered from 0
@@ -128,6 +128,18 @@ class Grid:
         at = np.unravel_index(column, self.sizes)
         shown = [(d, self.coords[d].values[i] if d in self.coords else i) for d, i in zip(self.dims, at, strict=True)]
         return ", ".join(f"{dim} = {value}" for dim, value in shown)
+
+    def naming(self, error: NonFiniteError) -> NonFiniteError:
+        """Return an error about columns that have values in some rows only, with the coordinates of the first."""
+        if not (stored := error.stored_columns):
+            stored = error.columns if self.kept is None else tuple(self.kept[[*error.columns]].tolist())
+        if not stored:
+            return error
+        several = len(stored) > 1
+        return NonFiniteError(
+            f"{error} {counted(len(stored), 'column')} of the DataArray {'have' if several else 'has'} values in some "
+            f"samples only, the first at {self.place(stored[0])}."
+        )
 
     def column_values(self, name: str, what: str) -> NDArray[np.float64]:
         """Return a coordinate for each column; ``what`` names it, in messages.

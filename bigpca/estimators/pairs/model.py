@@ -52,7 +52,7 @@ from bigpca.estimators.shared.opening import (
 )
 from bigpca.estimators.shared.outputs import (
     Destination,
-    mapped_after,
+    mapped,
     mapped_back,
     maps_rows,
     on_fitted_grid,
@@ -716,7 +716,7 @@ class SideScores(PairModel, Inverts):
         to, of_targets = Destination(out, overwrite, what="scores of Y"), self._projection("y")
         maps, known = self._maps_of_sides()[1], self._result.regression
         maps = maps if known is None else (*maps, known.residuals(slice(self.n_features_in_, None)))
-        scores = mapped_after(maps, self, rows, of_targets, len(of_targets.components), to)
+        scores = mapped(self, rows, of_targets, len(of_targets.components), to, maps)
         return labelled_rows(scores, labels_for(X, rows), self._traits.output)
 
     @solving
@@ -810,7 +810,7 @@ class Predicts(PairModel):
         to, grid = Destination(out, overwrite, what="predictions"), self._result.targets.grid
         rows = opened(self, X, covariates=covariates, use="map")
         width = self.n_targets_ if grid is None else grid.width
-        found = mapped_after(fitted_preprocessors(self), self, rows, self._prediction(grid), width, to)
+        found = mapped(self, rows, self._prediction(grid), width, to, fitted_preprocessors(self))
         if self._result.targets.single and out is None:
             labels = labels_for(X, rows)
             if grid is None or labels is None:

@@ -31,7 +31,7 @@ from bigpca.engine.events import PlanEvent, ProgressArgument, resolve_progress
 from bigpca.engine.local import threads_here
 from bigpca.engine.planning import SMALLER_CHUNKS, PassCost, Plan, SolveCost, plan_of
 from bigpca.engine.run import Run
-from bigpca.errors import CheckpointError, MemoryBudgetError, format_bytes
+from bigpca.errors import CheckpointError, MemoryBudgetError, NonFiniteError, format_bytes
 from bigpca.estimators.shared.inputs import BaseEstimator
 from bigpca.host import HOST
 from bigpca.passes.fold import Declared, costs
@@ -120,13 +120,12 @@ class Reading(ABC):
             lesson.learn(run)
 
     def check(self) -> None:
-        """Reject what cannot be read so often, and what does not fit the memory of processes or devices.
+        """Reject what does not fit the memory of processes or devices.
 
         Raises
         ------
-        MemoryBudgetError, EvaluationBudgetError, ValueError
+        MemoryBudgetError, EvaluationBudgetError
         """
-        self.check_readable()
         self.plan.check()
         there = (one for one in self.declared if one.device_bytes and self.rows.order.resources.local)
         for one in there:
@@ -155,7 +154,9 @@ class Reading(ABC):
 
     @cached_property
     def plan(self) -> Plan:
-        """The cost."""
+        """The cost; raises ValueError for batches that cannot be read as often as the fit requires."""
+        if not self.readable:
+            raise self._unreadable()
         # Where the number of rows is not known, a million of the declared rows are planned.
         share = PLANNED_ROWS / self.rows.n_rows if self.rows.order.open_ended else 1.0
         solve = self.solve_cost()
@@ -192,15 +193,7 @@ class Reading(ABC):
             *((f"multiplied by NumPy, not by {name} ({why}): {', '.join(dict.fromkeys(here))}",) if here else ()),
         )
 
-    def check_readable(self) -> None:
-        """Reject batches that cannot be read as often as the fit requires.
-
-        Raises
-        ------
-        ValueError
-        """
-        if self.readable:
-            return
+    def _unreadable(self) -> ValueError:
         reads, one = f"{self.solver} takes up to {self.most_reads:g} reads", 'PCA(solver="covariance"), ApproximatePCA'
         if self.lessons:
             maps = ", ".join(dict.fromkeys(repr(lesson.of.found) for lesson in self.lessons))
@@ -208,10 +201,10 @@ class Reading(ABC):
             reads += f", {len(self.lessons)} of them for the numbers of {maps}"
         if self.rows.order.once and (given := self.rows.order.batches) is not None:
             why = ". ".join(why_once(given.stream.batches))
-            raise ValueError(
+            return ValueError(
                 f"{reads}, but {why}, or use a fit of one read: {one}, NystromKernelPCA with given landmarks."
             )
-        raise ValueError(
+        return ValueError(
             f"{reads}, and the number of rows must be known in advance. Pass from_batches(batches, shape=(n, d)), or "
             f"use a fit of one read, such as {one}."
         )
@@ -357,14 +350,19 @@ def running(
             scheduler = "local" if rows.order.in_process else None
             run = Run(held, report, scheduler, plan.peak_bytes, declared=Run.declares(fit.declared))
             with unchanged(rows.origin, rows.origin.files_digest()):
-                fit.prepare(run)
-                yield run
+                try:
+                    fit.prepare(run)
+                    yield run
+                except NonFiniteError as error:
+                    if (labels := rows.origin.labels) is None or rows.origin.widths:  # of other columns beside X
+                        raise
+                    raise labels.grid.naming(error) from None
                 run.seconds = time.perf_counter() - began
             done = True
 
 
 def execute(
-    estimator: object,
+    estimator: BaseEstimator,
     planned: Reading,
     read: Callable[[Run], Done],
     call: str,
@@ -376,13 +374,14 @@ def execute(
 ) -> tuple[Done, Provenance]:
     """Return the result of ``read`` in a run that is held to the plan, and the record of it.
 
-    ``call`` is what a user called, for the record; ``adds`` says whether the rows are added to those of a model.
+    ``call`` is what a user called, for the record, with ``{}`` for the estimator; ``adds`` says whether the rows are
+    added to those of a model.
     """
     rows = planned.rows
     with running(planned, checkpoint=checkpoint, progress=progress, seed=seed) as run, solving_on(rows.solver):
         run.adds = adds
         found = with_reads(read(run), run.reads)
-    member = getattr(rows.origin.stored, "member", "")
+    member, call = getattr(rows.origin.stored, "member", ""), call.format(called(estimator))
     made = Provenance.now(rows.origin.paths, member, rows.rows_read, call, seconds=run.seconds, reads=run.reads)
     threads = setting(estimator, "solve_threads") or (threads_here(None) if rows.order.resources.local else None)
     plan = planned.plan  # whose numbers stand beside those that were measured

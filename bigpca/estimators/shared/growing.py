@@ -16,7 +16,7 @@ from bigpca.data.provenance import Provenance
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import format_bytes
-from bigpca.estimators.shared.fit import called, execute, unfitted
+from bigpca.estimators.shared.fit import execute, unfitted
 from bigpca.estimators.shared.inputs import BaseEstimator, Unchecked, check_parameters, summed
 from bigpca.estimators.shared.opening import opened, record_rows, set_known
 from bigpca.estimators.shared.results import Result, Waiting
@@ -120,8 +120,7 @@ def read_more(
     """Return the statistics of rows to be added to those of ``like``, the record of their read, and its solver."""
     fit: Unchecked = model._fit(rows, rows.y, like=like)
     beside = ", Y" if fit.rows.widths else ", y" if "labels" in model._traits.accepts else ""
-    call = f"{called(model)}.partial_fit(X{beside})"
-    return *execute(model, fit, fit.read, call, progress=progress, adds=True), fit.solver
+    return *execute(model, fit, fit.read, f"{{}}.partial_fit(X{beside})", progress=progress, adds=True), fit.solver
 
 
 class Grows(BaseEstimator):

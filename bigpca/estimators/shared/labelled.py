@@ -6,8 +6,7 @@ fitted linear model as an xarray.Dataset: its patterns on the grid of the featur
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, cast
@@ -24,7 +23,7 @@ from bigpca.data.provenance import version_of
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View
 from bigpca.engine.events import ProgressArgument
-from bigpca.errors import NonFiniteError, naming_argument, required, warn_caller
+from bigpca.errors import naming_argument, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, called, running
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, as_column, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.fold import Declared
@@ -47,29 +46,6 @@ BY_COMPONENT = (
 )
 BY_FEATURE = ("mean", "scale", "std")
 PATTERNS = ("weights", "rotations", "loadings")  # of shape (d, k), of each of two sides
-
-
-@contextmanager
-def naming_places(labels: Labels | None) -> Iterator[None]:
-    """Add the coordinates of the first column to an error about columns that have values in some rows only.
-
-    Without labels, errors are those of the body.
-    """
-    try:
-        yield
-    except NonFiniteError as error:
-        stored = error.stored_columns
-        if labels is None or not (stored or error.columns):
-            raise
-        if not stored:
-            kept = labels.grid.kept
-            stored = error.columns if kept is None else tuple(kept[[*error.columns]].tolist())
-        named = NonFiniteError(
-            f"{error} {len(stored)} column{'s' if len(stored) > 1 else ''} of the DataArray "
-            f"{'have' if len(stored) > 1 else 'has'} values in some samples only, the first at "
-            f"{labels.grid.place(stored[0])}."
-        )
-        raise named from None
 
 
 def labels_for(X: Unchecked, rows: Rows) -> Labels | None:
@@ -169,7 +145,7 @@ def without_empty_columns(opened: Rows, rows: Rows, progress: ProgressArgument =
     if labels is None:
         return opened
     reported = None if rows.nan_policy == "raise" else progress
-    with naming_places(labels), running(search, progress=reported) as run:
+    with running(search, progress=reported) as run:
         found, made = search_columns(run, rows)
     kept = np.flatnonzero(~found.absent)
     if not len(kept):

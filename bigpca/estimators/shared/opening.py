@@ -30,7 +30,7 @@ from bigpca.estimators.shared.inputs import (
     check_policies,
     compare_own_columns,
 )
-from bigpca.estimators.shared.labelled import naming_places, open_side, without_empty_columns
+from bigpca.estimators.shared.labelled import open_side, without_empty_columns
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
 from bigpca.passes.accumulators.observed_columns import ColumnSearch
@@ -432,8 +432,7 @@ def read_once(
         From the read; names rows and block.
     """
     measurement, shift = Measurement(rows, name, template, dtype), np.zeros(rows.n_columns) if about_zero else None
-    labels = None if len(rows.origin.sides) > 1 else rows.origin.labels
-    with naming_places(labels), running(measurement, progress=progress) as run:
+    with running(measurement, progress=progress) as run:
         return measurement.whole(run, shift=shift).state
 
 

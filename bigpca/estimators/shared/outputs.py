@@ -187,16 +187,19 @@ def mapped_back(model: BaseEstimator, X: Unchecked, back: RowMap, to: Destinatio
     return on_fitted_grid(model, X, rows, mapped_as_given(model, rows, back, columns, to), grid=grid_of(model, side))
 
 
-def mapped(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination) -> Lazy:
-    """Return ``f`` of opened rows as the model takes them: preprocessed, and without the effect of covariates."""
-    return mapped_after(maps_of(model), model, rows, f, columns, to)
-
-
-def mapped_after(
-    maps: tuple[RowPreprocessor, ...], model: BaseEstimator, rows: Rows, f: RowMap, columns: int, to: Destination
+def mapped(
+    model: BaseEstimator,
+    rows: Rows,
+    f: RowMap,
+    columns: int,
+    to: Destination,
+    maps: tuple[RowPreprocessor, ...] | None = None,
 ) -> Lazy:
-    """Return ``f`` of opened rows beside their covariates, after ``maps``; the last one may take these out."""
-    rows, steps = steps_beside(maps, beside_covariates(rows))
+    """Return ``f`` of opened rows beside their covariates, after ``maps``, of which the last one may take these out.
+
+    None for the maps of the model: rows as it takes them, preprocessed, and without the effect of covariates.
+    """
+    rows, steps = steps_beside(maps_of(model) if maps is None else maps, beside_covariates(rows))
     return mapped_as_given(model, rows, chained(tuple(step.f for step in steps), f), columns, to)
 
 

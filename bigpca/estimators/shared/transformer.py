@@ -34,7 +34,7 @@ from bigpca.engine.planning import Plan
 from bigpca.errors import ShortTraceback, an, closest, warn_approximation
 from bigpca.estimators.shared.exporting import Tables
 from bigpca.estimators.shared.files import StoredModel, save_model
-from bigpca.estimators.shared.fit import Fit, Reading, called, draw_fit_seed, execute, fit_seed, unfitted
+from bigpca.estimators.shared.fit import Fit, Reading, draw_fit_seed, execute, fit_seed, unfitted
 from bigpca.estimators.shared.inputs import (
     BaseEstimator,
     Lazy,
@@ -45,7 +45,7 @@ from bigpca.estimators.shared.inputs import (
     is_lazy,
     open_rows,
 )
-from bigpca.estimators.shared.labelled import labelled_rows, labels_for, naming_places, open_on_grid
+from bigpca.estimators.shared.labelled import labelled_rows, labels_for, open_on_grid
 from bigpca.estimators.shared.opening import (
     fitted_preprocessors,
     labels_of_rows,
@@ -335,7 +335,6 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         beside: dict[str, Unchecked] = {"sample_weight": sample_weight, "covariates": covariates, "groups": groups}
         rows = replace(opened(self, X, y, **beside, use="plan"), seed=fit_seed(self))
         planned = self._fit(rows, rows.y)
-        planned.check_readable()
         return planned.plan.timed(machine_speed())
 
     @solving
@@ -412,11 +411,8 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             ", groups=groups": rows.groups is not None,
         }
         beside = "".join(name for name, used in given.items() if used)
-        # Whose columns are those that are read.
-        labels = None if planned.rows.widths or rows.covariates is not None else rows.origin.labels
-        with naming_places(labels):
-            call = f"{called(self)}.fit(X{beside})"
-            found, made = execute(self, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
+        call = f"{{}}.fit(X{beside})"
+        found, made = execute(self, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
         finish(self, rows, planned.plan, found)
         self._provenance = made
         return self

@@ -19,7 +19,7 @@ from bigpca.engine.events import ProgressArgument
 from bigpca.errors import check_choice
 from bigpca.estimators.linear.maps import Projection
 from bigpca.estimators.linear.sums import SumsFit
-from bigpca.estimators.shared.fit import called, execute, fit_seed
+from bigpca.estimators.shared.fit import execute, fit_seed
 from bigpca.estimators.shared.opening import opened, read_mapped, rows_like
 from bigpca.estimators.shared.transformer import finish
 from bigpca.estimators.supervised.linear_supervised import RoweisDiscriminantAnalysis
@@ -171,8 +171,7 @@ def roweis_map(
             f"model = {template!r} has no parameters r1 and r2 for a linear map. Give a RoweisDiscriminantAnalysis; "
             "Fisher's discriminant is the map's corner (0, 1)."
         )
-    call = f"bigpca.roweis_map(X, y, model={called(template)})"
-    template = clone(template).set_params(r1=0.5, r2=0.5)  # the whole scatter determines all points
+    given, template = template, clone(template).set_params(r1=0.5, r2=0.5)  # the whole scatter determines all points
     problem, rows = template._problem(), replace(opened(template, X, y), seed=fit_seed(template))
     if rows.covariates is not None:
         raise TypeError(LEFT_OUT)
@@ -181,7 +180,7 @@ def roweis_map(
     # Rejected before the read, as are values outside [0, 1]: a scatter that must be singular.
     if 1.0 in values:
         problem.at(0.5, 1.0).check_labels(labels_of(fit.rows), fit.rows.n_columns)
-    found, made = execute(template, fit, fit.read, call, progress=progress)
+    found, made = execute(given, fit, fit.read, "bigpca.roweis_map(X, y, model={})", progress=progress)
     kept = cast("KeptLabels", found)
     statistics = kept.state
     check_classes(statistics, 1.0, 1.0)
