@@ -136,17 +136,17 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item: pytest.Item) -> None:
-    """End a process that hangs where no signal is handled: print the stacks after 15 minutes, or its limit, and exit.
+    """End a process that hangs where no signal is handled: print the stacks after 20 minutes, or its limit, and exit.
 
     The clock starts anew once a minute, not for each test as pytest's own ``faulthandler_timeout`` has it: stopping it
     waits for its thread, several milliseconds on a busy machine.
     """
     global _watched
     limit = item.get_closest_marker("timeout")
-    longer = 0 if limit is None else limit.args[0] - 600
+    longer = 0 if limit is None else limit.args[0] - 900
     if longer > 0 or monotonic() > _watched + 60:
         file = item.config.stash[fault_handler_stderr_fd_key]
-        faulthandler.dump_traceback_later(900 + max(0, longer), exit=True, file=file)
+        faulthandler.dump_traceback_later(1200 + max(0, longer), exit=True, file=file)
         _watched = monotonic()
 
 

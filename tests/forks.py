@@ -36,16 +36,13 @@ def ended(script: str, *arguments: object) -> int | None:
     return process.exitcode
 
 
-def kill_after(line: str, count: int, script: str, *arguments: object) -> None:
-    """Run a script, and send it SIGKILL once it has printed a line so many times."""
+def kill_after(line: str, script: str, *arguments: object) -> None:
+    """Run a script, and send it SIGKILL once it has printed a line."""
     reading, writing = os.pipe()
     process = forked(script, *arguments, streams=(os.open(os.devnull, os.O_RDONLY), writing, os.dup(2)))
     with open(reading) as printed:
-        for text in printed:
-            count -= text.strip() == line
-            if count == 0:
-                process.kill()
-                break
+        if any(text.strip() == line for text in printed):
+            process.kill()
     process.join(600)
     assert process.exitcode == -signal.SIGKILL
 

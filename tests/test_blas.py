@@ -72,7 +72,7 @@ def test_folds_run_while_a_solve_pauses_and_it_continues_with_its_number() -> No
         thread.start()
         assert not folded.wait(0.1)
         with solve_paused():
-            assert folded.wait(10)
+            assert folded.wait(600)
         thread.join(60)
         with one_blas_thread():  # of its own, such as a chunk function's
             assert set(current_threads()) <= {1}
@@ -84,7 +84,7 @@ def test_a_solve_whose_pause_fails_is_over_and_waits_for_no_fold() -> None:
 
     def fold() -> None:
         with one_blas_thread():
-            leave.wait(20)
+            leave.wait(600)
 
     thread = threading.Thread(target=fold, daemon=True)
 
@@ -139,7 +139,7 @@ def test_a_solve_waits_until_no_fold_runs() -> None:
     with one_blas_thread():
         thread.start()
         assert not solved.wait(0.1)
-    assert solved.wait(10)
+    assert solved.wait(600)
     thread.join(60)
 
 
@@ -242,7 +242,7 @@ def test_strips_of_a_product_are_the_product_and_leave_the_lower_triangle(count:
 
 
 def test_idle_threads_take_pieces_until_tasks_need_them() -> None:
-    crew, seen, met = Crew(3), list[int](), threading.Barrier(2, timeout=20)
+    crew, seen, met = Crew(3), list[int](), threading.Barrier(2, timeout=600)
 
     def work(piece: int) -> None:
         if piece < 2:  # one thread alone would wait for ever
@@ -261,7 +261,7 @@ def test_idle_threads_take_pieces_until_tasks_need_them() -> None:
 
 @pytest.mark.parametrize("bad", [0, 1])
 def test_an_error_in_a_piece_is_raised_when_no_thread_works_any_more(bad: int) -> None:
-    crew, met, running = Crew(2), threading.Barrier(2, timeout=20), list[int]()
+    crew, met, running = Crew(2), threading.Barrier(2, timeout=600), list[int]()
 
     def work(piece: int) -> None:
         running.append(piece)
@@ -287,5 +287,5 @@ def test_a_worker_of_this_process_folds_while_a_solve_waits_for_it(monkeypatch: 
     monkeypatch.setattr(blas, "HOLD_BACK_SECONDS", 0.2)
     one = {"n_workers": 1, "threads_per_worker": 1, "processes": False, "dashboard_address": "127.0.0.1:0"}
     with Client(**one) as client, blas_threads(2):
-        assert client.submit(fold).result(20) == {1}
+        assert client.submit(fold).result(600) == {1}
         assert set(current_threads()) == {2}

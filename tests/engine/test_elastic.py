@@ -13,7 +13,7 @@ from typing import Any
 import dask
 import dask.array as da
 import pytest
-from distributed import Client, KilledWorker, LocalCluster
+from distributed import Client, KilledWorker, LocalCluster, Worker
 from distributed.core import Status
 from distributed.scheduler import WorkerState
 
@@ -28,7 +28,7 @@ from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.fold import Read
 from bigpca.passes.rows import Rows
 from tests.engine.conftest import start_cluster
-from tests.faults.kit import start, wait_until, worker_command
+from tests.faults.kit import start, wait_until, when, worker_command
 from tests.passes.kit import LoggedRows, bits, logged, moments_of, normal, reads_in, write_store
 
 N, D = 4000, 24
@@ -92,7 +92,7 @@ def test_groups_that_were_only_in_flight_when_a_worker_died_are_tried_alone_and_
 
     monkeypatch.setattr(Suspects, "__init__", note)
     with unforgiving.as_current():
-        found = moments_of(deadly(store, tmp_path / "log", 1010, 1), progress=events.append, workers_timeout=600)
+        found = moments_of(deadly(store, tmp_path / "log", 1010, 1), progress=events.append)
     assert bits(found) == expected
     reasons = [e.reason for e in events if isinstance(e, RetryEvent)]
     assert reasons.count("workers died") >= 1
@@ -118,8 +118,7 @@ def test_a_group_that_kills_its_workers_alone_is_blamed_with_rows_memory_and_rem
     )
     with unforgiving.as_current(), pytest.raises(RuntimeError, match=message) as caught:
         moments_of(
-            deadly(store, tmp_path / "log", 1010, 100), checkpoint=tmp_path / "c", progress=events.append,
-            workers_timeout=600,
+            deadly(store, tmp_path / "log", 1010, 100), checkpoint=tmp_path / "c", progress=events.append
         )  # fmt: skip
     assert isinstance(caught.value.__cause__, KilledWorker)
     assert sum(isinstance(e, CheckpointEvent) for e in events) >= 12  # those before it are safe
@@ -134,7 +133,7 @@ def test_workers_that_leave_faster_than_groups_end_stop_the_run_without_blaming_
         unforgiving.as_current(),
         pytest.raises(RuntimeError, match=r"1 tasks of this pass failed .*; at most 0 were expected. Workers stop"),
     ):
-        moments_of(deadly(store, tmp_path / "log", 1010, 1), workers_timeout=600)
+        moments_of(deadly(store, tmp_path / "log", 1010, 1))
 
 
 @pytest.fixture(scope="module")
@@ -177,13 +176,14 @@ def test_a_worker_that_joins_in_mid_pass_gets_groups(
         cluster.scale(2)
         client.wait_for_workers(2, timeout=600)
 
-    with client.as_current():
-        found = moments_of(logged(store, tmp_path / "log", delay=0.03), progress=AtGroup(join), workers_timeout=600)
+    log, gate = tmp_path / "log", tmp_path / "gate"  # at which the first worker waits for the other
+    X = logged(store, log, gate=str(gate), gate_row=N // 2, gate_process=first)
+    with client.as_current(), when(lambda: readers_in(log).total() - readers_in(log)[first] >= 10, gate.touch):
+        found = moments_of(X, progress=AtGroup(join))
     assert bits(found) == expected
-    readers = readers_in(tmp_path / "log")
-    (second,) = readers.keys() - {first}
-    assert readers[second] >= 10  # of 80, half of those that were left but for the time to see it
-    assert sum(readers.values()) == 80
+    readers = readers_in(log)
+    assert readers.total() - readers[first] >= 10
+    assert readers.total() == 80
 
 
 @pytest.mark.cluster
@@ -196,7 +196,7 @@ def test_a_worker_that_is_retired_in_mid_pass_is_asked_to_finish_and_loses_nothi
     address = next(iter(client.scheduler_info()["workers"]))
     retire = AtGroup(lambda: client.retire_workers([address]))
     with client.as_current():
-        found = moments_of(logged(store, tmp_path / "log", delay=0.02), progress=retire, workers_timeout=600)
+        found = moments_of(logged(store, tmp_path / "log", delay=0.02), progress=retire)
     assert bits(found) == expected
     assert "workers died" not in retire.reasons()
     assert len(reads_in(tmp_path / "log")) <= 80 + 4
@@ -212,10 +212,15 @@ def test_an_adaptive_cluster_begins_from_no_worker_and_gives_the_same_bits(
     adaptive = cluster.adapt(minimum=0, maximum=2, interval="100ms", wait_count=3)
     try:
         with client.as_current():
-            found = moments_of(logged(store, tmp_path / "log", delay=0.02), workers_timeout=600)
+            found = moments_of(logged(store, tmp_path / "log", delay=0.02))
     finally:
         adaptive.stop()
     assert bits(found) == expected
+
+
+def leave(dask_worker: Worker) -> None:
+    """What a worker does at the end of its ``--lifetime``."""
+    dask_worker.loop.add_callback(dask_worker.close_gracefully, restart=False, reason="worker-lifetime-reached")
 
 
 @pytest.mark.cluster
@@ -226,20 +231,22 @@ def test_a_worker_that_is_preempted_or_at_the_end_of_its_lifetime_costs_segments
     cluster, client = elastic
     cluster.scale(1)
     wait_until(lambda: len(client.scheduler_info()["workers"]) == 1)
-    options = ["--lifetime", "8 s"] if ending == "--lifetime" else []
+    first = next(iter(client.scheduler_info()["workers"]))
     place = ["--no-nanny", "--host", "127.0.0.1", "--memory-limit", "1GiB"]
-    process = start(worker_command(client.scheduler.address, tmp_path, *place, *options))
+    process = start(worker_command(client.scheduler.address, tmp_path, *place))
 
     def end() -> None:
         if ending == "SIGTERM":
             process.terminate()
+        else:
+            client.run(leave, workers=[*(client.scheduler_info()["workers"].keys() - {first})])
         wait_until(lambda: len(client.scheduler_info()["workers"]) == 1)
 
     try:
         client.wait_for_workers(2, timeout=600)
         at = AtGroup(end)
         with client.as_current():
-            found = moments_of(logged(store, tmp_path / "log", delay=0.02), progress=at, workers_timeout=600)
+            found = moments_of(logged(store, tmp_path / "log", delay=0.02), progress=at)
         assert bits(found) == expected
         assert at.reasons() == ["worker lost"]
         assert len(readers_in(tmp_path / "log")) == 2

@@ -65,12 +65,12 @@ def test_a_fork_during_a_fold_of_another_thread_does_not_wait_for_it() -> None:
     def fold() -> None:
         with one_blas_thread():
             folding.set()
-            leave.wait(50)
+            leave.wait(600)
 
     expected = str(fitted())
     thread = threading.Thread(target=fold, daemon=True)
     thread.start()
-    folding.wait(10)
+    folding.wait(600)
     said = in_a_fork(fitted)
     leave.set()
     thread.join(60)

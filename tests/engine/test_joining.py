@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-import threading
 import venv
 import warnings
 from collections.abc import Callable, Iterator
@@ -34,7 +33,7 @@ from bigpca.errors import MemoryBudgetError
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.rows import Rows
 from bigpca.storage.places import ObjectStore
-from tests.faults.kit import start, wait_until
+from tests.faults.kit import start, wait_until, when
 from tests.passes.kit import bits, folded, logged, moments_of, normal, write_store
 
 N, D = 2000, 16
@@ -122,7 +121,7 @@ def worker(
     client: Client,
     python: Path | str = sys.executable,
     prefix: tuple[str, ...] = (),
-    path: str = "",
+    path: str = ROOT,
     memory: str = "2GiB",
     resources: str = "",
 ) -> Iterator[str]:
@@ -132,7 +131,7 @@ def worker(
     options = ["--nthreads", "1", "--memory-limit", memory, "--no-dashboard", "--host", "127.0.0.1"]
     options += ["--resources", resources] if resources else []
     environment = {k: v for k, v in os.environ.items() if k != "PYTHONPATH"} | ({"PYTHONPATH": path} if path else {})
-    if (python, prefix, path, memory) == (sys.executable, (), "", "2GiB"):  # a fork holds what it was forked from
+    if (python, prefix, path, memory) == (sys.executable, (), ROOT, "2GiB"):  # a fork holds what it was forked from
         process = start([*command, *options])
     else:
         quiet = subprocess.DEVNULL
@@ -198,8 +197,8 @@ def test_a_worker_without_bigpca_or_with_a_broken_one_is_rejected_with_the_ways_
     store: Path, empty: Client, tmp_path: Path
 ) -> None:
     python = make_environment(tmp_path / "other", {})
-    with worker(empty, python) as address, empty.as_current(), pytest.raises(ConnectionError) as caught:
-        moments_of(bp.open(store), checkpoint=tmp_path / "c", workers_timeout=600)
+    with worker(empty, python, path="") as address, empty.as_current(), pytest.raises(ConnectionError) as caught:
+        moments_of(bp.open(store), checkpoint=tmp_path / "c")
     message = str(caught.value)
     assert message.startswith(f"bigpca is missing on worker {address} and {bp.__version__} here: ")
     assert 'client.register_plugin(distributed.PipInstall(["bigpca"]))' in message
@@ -212,7 +211,7 @@ def test_a_worker_without_bigpca_or_with_a_broken_one_is_rejected_with_the_ways_
     )
     with worker(empty, python, path=str(tmp_path / "broken")), empty.as_current():  # noqa: SIM117
         with pytest.raises(ConnectionError, match=broken):
-            moments_of(bp.open(store), workers_timeout=600)
+            moments_of(bp.open(store))
 
 
 @pytest.mark.cluster
@@ -296,24 +295,6 @@ def fold_planned(X: da.Array, peak: int, **options: Any) -> Any:
     return folded(Rows.of(X), Moments(D), run, name="moments").state
 
 
-@contextmanager
-def opened_when(gate: Path, condition: Callable[[], object]) -> Iterator[None]:
-    """Make the file that reads wait for as soon as a condition is true, or when it was never true."""
-
-    def wait() -> None:
-        try:
-            wait_until(condition, 120)
-        finally:
-            gate.touch()
-
-    thread = threading.Thread(target=wait)
-    thread.start()
-    try:
-        yield
-    finally:
-        thread.join()
-
-
 @pytest.mark.cluster
 def test_workers_that_join_are_asked_once_and_what_they_lack_is_rejected_before_a_run_and_reported_within_it(
     store: Path, empty: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -335,7 +316,7 @@ def test_workers_that_join_are_asked_once_and_what_they_lack_is_rejected_before_
 
         def join(event: Event) -> None:
             if isinstance(event, GroupEvent) and len(empty.scheduler_info()["workers"]) == 1:
-                later.enter_context(worker(empty, path=ROOT, memory="400MiB"))
+                later.enter_context(worker(empty, memory="400MiB"))
 
         with Client(empty.scheduler.address, set_as_default=False) as client, client.as_current():
             large = (
@@ -348,7 +329,7 @@ def test_workers_that_join_are_asked_once_and_what_they_lack_is_rejected_before_
             gate = tmp_path / "gate"  # its last rows are read when the worker that joined has answered
             slow = logged(store, tmp_path / "log", gate=str(gate), gate_row=N - 500)
             small = r"left of its memory limit of 400\.0 MiB .*: it joined during the run and may be killed"
-            with pytest.warns(UserWarning, match=small) as told, opened_when(gate, lambda: told):
+            with pytest.warns(UserWarning, match=small) as told, when(lambda: told, gate.touch):
                 assert bits(fold_planned(slow, 200 << 20, progress=join)) == expected
             assert len(told) == 1
             where = bp.PCA(2, solver="covariance").plan(X).resources.where

@@ -17,6 +17,8 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca.engine.cluster.run import SharedCopies, unpin
 from tests.engine.conftest import start_cluster
+from tests.faults.kit import wait_until
+from tests.passes.kit import wait_for_none
 
 Array = NDArray[Any]
 
@@ -116,17 +118,17 @@ def test_copies_whose_workers_all_died_are_made_again_by_new_ones(anywhere: bool
         for process in client.run(os.getpid, nanny=False).values():
             os.kill(process, signal.SIGKILL)
         client.sync(client.scheduler.ncores)
-        for _ in range(600):
-            now = client.nthreads()
-            copies.forget(now)
-            if len(now) == 2 and not now.keys() & workers.keys():
-                break
-            time.sleep(0.1)
-        for _ in range(600):  # as a run does, which looks again
-            client.run_on_scheduler(unpin, "shared", [] if anywhere else [*now])
-            if all(future.done() for future in results):
-                break
-            time.sleep(0.1)
+
+        def replaced() -> bool:
+            copies.forget(client.nthreads())
+            return len(client.nthreads()) == 2 and not client.nthreads().keys() & workers.keys()
+
+        def computed() -> bool:  # as a run does, which looks again
+            client.run_on_scheduler(unpin, "shared", [] if anywhere else [*client.nthreads()])
+            return all(future.done() for future in results)
+
+        wait_until(replaced)
+        wait_until(computed)
         assert [future.result(timeout=600) for future in results] == [1, 1]
         assert {copy.result(timeout=600)["a"] for copy in copies.take(4, client.nthreads())} == {1}
 
@@ -140,10 +142,7 @@ def test_copies_stay_where_they_are_while_dask_drops_replicas_of_what_is_scatter
     wait(copies)
     assert len(client.who_has([scattered])[scattered.key]) == len(workers)
     client.amm.run_once()
-    for _ in range(600):
-        if len(client.who_has([scattered])[scattered.key]) == 1:
-            break
-        time.sleep(0.1)
+    wait_until(lambda: len(client.who_has([scattered])[scattered.key]) == 1)
     held = client.who_has(copies)
     assert {held[copy.key] for copy in copies} == {(worker,) for worker in workers}
 
@@ -163,11 +162,7 @@ def test_every_worker_folds_its_share_of_a_pass_whose_groups_share_something() -
             warnings.simplefilter("ignore", bp.errors.ApproximationWarning)
             model.fit(X)
         after = executed(client)
-        for _ in range(300):  # futures that are released go a moment later
-            if not client.who_has():
-                break
-            time.sleep(0.1)
-        assert not client.who_has()  # no copy stays behind
+        wait_for_none(client.who_has)  # futures that are released go a moment later: no copy stays behind
     ran = np.array([after[worker] - before[worker] for worker in after])
     assert ran.min() >= ran.mean() / 2
 

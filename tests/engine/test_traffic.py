@@ -4,7 +4,7 @@ import pickle
 import time
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,7 @@ from bigpca.passes.accumulators.thin_products import LeftProduct
 from bigpca.passes.fold import Read
 from bigpca.passes.reading.readers import GraphReader
 from bigpca.passes.rows import Rows
+from tests.faults.kit import when
 from tests.passes.kit import LoggedRows, bits, moments_of, normal, write_store
 
 TINY = 100_000
@@ -124,11 +125,11 @@ def test_persisted_chunks_reach_their_tasks_as_inputs_and_not_through_the_client
 
 @dataclass(frozen=True)
 class SlowStart(LoggedRows):
-    """Rows whose first group takes a second."""
+    """Rows whose first group takes a second, and until ``gate`` exists, if that is given."""
 
     def read_block(self, start: int, stop: int, columns: tuple[int, int]) -> Any:
         time.sleep(1.0 if start == 0 else 0.0)
-        return super().read_block(start, stop, columns)
+        return (replace(self, gate="") if self.gate and start else super()).read_block(start, stop, columns)
 
 
 @pytest.mark.cluster
@@ -151,8 +152,10 @@ def test_few_segments_are_on_their_way_at_a_time(
     monkeypatch.setattr(cluster_module.ClusterRun, "submit_segment", count)
     write_store(tmp_path / "x.zarr", normal(4000, 8), (10, 8))
     (tmp_path / "log").mkdir()
-    X = open_source(SlowStart.of(ZarrReader(tmp_path / "x.zarr"), str(tmp_path / "log")))
-    found = moments_of(X)
+    gate = tmp_path / "gate"
+    X = open_source(SlowStart.of(ZarrReader(tmp_path / "x.zarr"), str(tmp_path / "log"), gate=str(gate)))
+    with when(lambda: ahead < most and bool(here) == bool(waiting_bytes), gate.touch):
+        found = moments_of(X)
     assert ahead < most <= 2 * ahead + 1  # of two threads
     assert bool(here) == bool(waiting_bytes)
     with dask.config.set(scheduler="sync"):

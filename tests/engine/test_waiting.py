@@ -30,7 +30,7 @@ from bigpca.engine.events import Event, GroupEvent, PassEvent, RetryEvent
 from bigpca.engine.group import RunCancelled, cancel_run, check_cancelled
 from bigpca.engine.local import current_client, local_threads
 from tests.engine.conftest import start_cluster
-from tests.faults.kit import wait_until
+from tests.faults.kit import wait_until, when
 from tests.passes.kit import (
     bits,
     interrupt_after,
@@ -175,8 +175,9 @@ def release_all(client: str, dask_scheduler: Any = None) -> None:
     dask_scheduler.client_releases_keys(keys=wanted, client=client, stimulus_id="test")
 
 
-def slow(block: Any) -> Any:
-    time.sleep(1)
+def held(block: Any, gate: Path) -> Any:
+    """Return the block once the file exists."""
+    wait_until(gate.exists)
     return block
 
 
@@ -336,15 +337,16 @@ def test_tasks_that_are_cancelled_again_and_again_are_an_error_with_the_reasons(
     reasons = "by another client, by a restart of the workers, or because the connection to the scheduler broke"
     with pytest.raises(RuntimeError, match=rf"^tasks of this run were cancelled 4 times: {reasons}\. Run again\.$"):
         moments_of(logged(store, store.with_name("log"), delay=0.02), progress=cancel)
-    X = bp.open(store).map_blocks(slow, dtype="f4")  # rows are counted before the first pass
     monkeypatch.setattr(watch_module, "LOOK_SECONDS", 0.2)
     for act in (cancel_all, forget):
-        waited = partial(wait_until, lambda: tasks_on(client))
-        actor = threading.Thread(target=lambda: (waited(), act(client)))  # noqa: B023 (it ends in this turn)
-        actor.start()
-        with pytest.raises(RuntimeError, match=rf"^tasks of this run were cancelled 1 time: {reasons}"):
-            moments_of(X[X[:, 0] > 0])
-        actor.join()
+        gate = store.with_name(act.__name__)
+        X = bp.open(store).map_blocks(held, gate=gate, dtype="f4", meta=np.empty((0, 0), "f4"))
+        with (
+            when(lambda: {*map(str, client.futures)} & tasks_on(client).keys(), partial(act, client)),
+            pytest.raises(RuntimeError, match=rf"^tasks of this run were cancelled 1 time: {reasons}"),
+        ):
+            moments_of(X[X[:, 0] > 0])  # whose rows are counted before the first pass
+        gate.touch()
 
 
 @pytest.mark.cluster
@@ -438,7 +440,7 @@ def test_a_waiting_solve_goes_before_folds_that_begin_later() -> None:
     def fold() -> None:
         with one_blas_thread():
             folding.set()
-            leave.wait(20)
+            leave.wait(600)
 
     def solve() -> None:
         with blas_threads(1):
@@ -455,7 +457,7 @@ def test_a_waiting_solve_goes_before_folds_that_begin_later() -> None:
         wait_until(begins)
     leave.set()
     for thread in threads:
-        thread.join(20)
+        thread.join(600)
     assert order == ["solve", "fold"]
 
 

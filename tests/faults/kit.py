@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from distributed import Client
 
 from tests.forks import Module
 
@@ -67,6 +68,14 @@ def worker_command(address: str, folder: Path, *options: str) -> list[str]:
     return [*command, "--local-directory", str(folder), *options]
 
 
+@contextlib.contextmanager
+def client_of(scheduler_file: object, seconds: float) -> Iterator[Client]:
+    """Make a client the current one that, once connected, tries to reach a lost scheduler again for so many seconds."""
+    with Client(scheduler_file=str(scheduler_file), set_as_default=False, timeout=600) as client, client.as_current():
+        client._timeout = seconds
+        yield client
+
+
 def need_root(*commands: str) -> None:
     """Skip a test that needs the rights of root, or commands that are not installed."""
     if os.geteuid() != 0:
@@ -74,6 +83,27 @@ def need_root(*commands: str) -> None:
     for command in commands:
         if shutil.which(command) is None:
             pytest.skip(f"needs the command {command} (Debian: iproute2 or util-linux)")
+
+
+@contextlib.contextmanager
+def when(condition: Callable[[], object], act: Callable[[], object]) -> Iterator[None]:
+    """Act in another thread as soon as a condition holds, or does not for too long; not after the block has ended."""
+    over = threading.Event()
+
+    def wait() -> None:
+        deadline = time.monotonic() + 300
+        while not (holds := condition()) and not over.wait(0.01) and time.monotonic() < deadline:
+            pass
+        if holds or condition() or not over.is_set():
+            act()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        over.set()
+        thread.join(60)
 
 
 @dataclass(frozen=True)
@@ -104,14 +134,18 @@ class Link:
 def linked_namespace() -> Iterator[Link]:
     """Make a network namespace, and take it away."""
     need_root("ip", "tc")
-    name = f"bp{uuid.uuid4().hex[:6]}"
-    third = int(name[2:], 16) % 250 + 1
+    for _ in range(100):  # numbers, until nobody else has it
+        name = f"bp{uuid.uuid4().hex[:6]}"
+        third = int(name[2:], 16) % 250 + 1
+        # While the link is down, nothing that is sent there goes by another way.
+        nowhere = ["unreachable", f"10.213.{third}.0/24", "metric", "9999"]
+        if not subprocess.run(["ip", "route", "add", *nowhere], capture_output=True, check=False).returncode:
+            break
+    else:
+        pytest.skip("routes cannot be made here")
     link = Link(name, f"{name}h", f"10.213.{third}.1", f"10.213.{third}.2")
     peer = f"{link.device}p"
-    # While the link is down, nothing that is sent there goes by another way.
-    nowhere = ["unreachable", f"10.213.{third}.0/24", "metric", "9999"]
     steps = [
-        ["ip", "route", "add", *nowhere],
         ["ip", "netns", "add", name],
         ["ip", "link", "add", link.device, "type", "veth", "peer", "name", peer],
         ["ip", "link", "set", peer, "netns", name],

@@ -318,7 +318,7 @@ def measured(stores: Path) -> dict[str, dict[str, Any]]:
     """Growth and plan of the cases, in bytes."""
     command = [sys.executable, "-c", CHILD, str(stores), *CASES, *(f"{name}, grown" for name in GROWN)]
     environment = {**os.environ, "PYTHONPATH": os.getcwd(), "OPENBLAS_NUM_THREADS": "1", "BIGPCA_SOLVE_THREADS": "1"}
-    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=900)
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True, timeout=600)
     return {found["name"]: found for found in map(json.loads, done.stdout.splitlines())}
 
 

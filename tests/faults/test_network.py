@@ -13,12 +13,11 @@ from distributed import Client, LocalCluster
 
 import bigpca as bp
 from bigpca.engine.events import Event, GroupEvent
-from tests.faults.kit import Link, SlowRelay, linked_namespace, process, worker_command
+from tests.faults.kit import Link, SlowRelay, linked_namespace, process, when, worker_command
 from tests.passes.kit import bits, logged, moments_of, rows_read
 
 N, D = 1000, 24
 pytestmark = [pytest.mark.usefixtures("small_groups"), pytest.mark.cluster]
-DOWN_SECONDS = 8
 FORGET = {"distributed.scheduler.worker-ttl": "3s"}  # a worker that says nothing for so long is given up
 
 
@@ -48,11 +47,11 @@ def link(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Link, Clien
 
 
 @contextmanager
-def far_worker(link: Link, client: Client, folder: Path, *options: str) -> Iterator[None]:
-    """Start a second worker, behind the link."""
+def far_worker(link: Link, client: Client, folder: Path, *options: str) -> Iterator[str]:
+    """Start a second worker, behind the link; yields its address."""
     with process(link.inside(worker_command(client.scheduler.address, folder, *options))):
         client.wait_for_workers(2, timeout=600)
-        yield
+        yield next(who for who in client.scheduler_info()["workers"] if link.there in who)
 
 
 @pytest.mark.parametrize("nanny", ["--no-nanny", "--nanny"])
@@ -61,12 +60,15 @@ def test_a_link_that_is_down_for_a_while_changes_no_bit_and_counts_no_row_twice(
 ) -> None:
     wire, client = link
     events: list[Event] = []
-    back = threading.Event()
-    left: list[int] = []
+    down, back = list[float](), threading.Event()
+
+    def given_up() -> Any:
+        """Whether the scheduler has given the worker up; it first tries for long to reach a nanny."""
+        if nanny == "--nanny":
+            return down and time.monotonic() > down[0] + 6
+        return down and client.run_on_scheduler(lambda dask_scheduler: far not in dask_scheduler.workers)
 
     def come_back() -> None:
-        time.sleep(DOWN_SECONDS)
-        left.append(client.run_on_scheduler(lambda dask_scheduler: len(dask_scheduler.workers)))
         wire.set("up")
         back.set()
 
@@ -75,17 +77,14 @@ def test_a_link_that_is_down_for_a_while_changes_no_bit_and_counts_no_row_twice(
         groups = sum(isinstance(e, GroupEvent) for e in events)
         if groups == 5 and isinstance(event, GroupEvent):
             wire.set("down")
-            threading.Thread(target=come_back).start()
+            down.append(time.monotonic())
         if groups == 25 and isinstance(event, GroupEvent):
-            back.wait(600)  # the run is not over when the worker comes back
+            assert back.wait(600)  # the run is not over when the worker comes back
 
-    with client.as_current(), far_worker(wire, client, tmp_path, nanny):
+    with client.as_current(), far_worker(wire, client, tmp_path, nanny) as far, when(given_up, come_back):
         X = logged(store, tmp_path / "log", delay=0.05)
-        assert bits(moments_of(X, progress=cut, workers_timeout=600)) == expected
+        assert bits(moments_of(X, progress=cut)) == expected
     assert rows_read(events) == N
-    assert back.is_set()
-    if nanny == "--no-nanny":  # else Dask first tries to reach the nanny
-        assert left == [1]
 
 
 def test_a_link_of_a_few_megabits_changes_no_bit(
@@ -94,7 +93,7 @@ def test_a_link_of_a_few_megabits_changes_no_bit(
     wire, client = link
     wire.limit_rate("2mbit")
     with client.as_current(), far_worker(wire, client, tmp_path):
-        assert bits(moments_of(bp.open(store), workers_timeout=600)) == expected
+        assert bits(moments_of(bp.open(store))) == expected
 
 
 def test_a_network_of_long_delays_changes_no_bit(store: Path, expected: Any, tmp_path: Path) -> None:
@@ -106,5 +105,5 @@ def test_a_network_of_long_delays_changes_no_bit(store: Path, expected: Any, tmp
         client.as_current(),
     ):
         client.wait_for_workers(1, timeout=600)
-        assert bits(moments_of(bp.open(store), workers_timeout=600)) == expected
+        assert bits(moments_of(bp.open(store))) == expected
         assert relay.passed > 100

@@ -199,9 +199,9 @@ def test_the_next_group_is_read_while_one_is_folded_and_a_thread_holds_two_reads
     def folding(*given: Any) -> Any:
         folded[0] += 1
         if folded[0] == 1:
-            assert begun.acquire(timeout=10)  # its own; then that of the next group
+            assert begun.acquire(timeout=600)  # its own; then that of the next group
         if folded[0] < CHUNKS:
-            assert begun.acquire(timeout=10)
+            assert begun.acquire(timeout=600)
         ahead[0] -= 1
         return update(*given)
 
@@ -224,12 +224,12 @@ def test_an_error_does_not_wait_for_reads_that_were_begun(url: str, monkeypatch:
     def reading(self: DirectReader, start: int, stop: int) -> Any:
         if start:
             stuck.set()
-            answers.wait(20)
+            answers.wait(600)
             ended.append(start)
         return read(self, start, stop)
 
     def folding(*given: Any) -> Any:
-        assert stuck.wait(10)
+        assert stuck.wait(600)
         raise ValueError("a fold that fails")
 
     monkeypatch.setattr(DirectReader, "read", reading)

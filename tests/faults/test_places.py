@@ -719,7 +719,7 @@ def test_objects_that_are_no_store_are_never_deleted(place: ObjectStore) -> None
 def test_chunks_of_features_are_put_at_the_same_time_and_continued_without_a_gap(
     place: ObjectStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, together = ObjectStore.put, Barrier(4, timeout=20)
+    real, together = ObjectStore.put, Barrier(4, timeout=600)
 
     def put(self: ObjectStore, key: str, *given: Any, **options: Any) -> str:
         if key.startswith("c/"):

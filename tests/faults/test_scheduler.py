@@ -13,7 +13,7 @@ from distributed import Client
 import bigpca as bp
 from bigpca.engine import local
 from bigpca.engine.cluster.run import ClusterRun
-from tests.faults.kit import PYTHON, process, wait_until, worker_command
+from tests.faults.kit import PYTHON, client_of, process, wait_until, worker_command
 from tests.passes.kit import bits, moments_of, normal, write_store
 
 GONE_SECONDS = 3  # for how long a client tries to reach a scheduler again
@@ -27,14 +27,11 @@ def test_a_scheduler_that_dies_with_a_task_that_folds_the_checkpoint_is_named_an
     write_store(tmp_path / "x.zarr", normal(1000, 16), (25, 16))
     with dask.config.set(scheduler="sync"):
         expected = bits(moments_of(bp.open(tmp_path / "x.zarr")))
-    file = tmp_path / "scheduler.json"
-    command = [*PYTHON, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     submit = ClusterRun.submit
     with (
-        process([*command, "--no-dashboard", "--scheduler-file", str(file)]) as scheduler,
-        process(worker_command(f"--scheduler-file={file}", tmp_path, "--no-nanny")),
+        scheduler_and_client(tmp_path) as (scheduler, client),
+        process(worker_command(client.scheduler.address, tmp_path, "--no-nanny")),
     ):
-        wait_until(lambda: file.exists() and file.stat().st_size > 0)
 
         def kill(run: ClusterRun, what: str, function: Any, *arguments: Any) -> Any:
             future = submit(run, what, function, *arguments)
@@ -44,12 +41,8 @@ def test_a_scheduler_that_dies_with_a_task_that_folds_the_checkpoint_is_named_an
             return future
 
         monkeypatch.setattr(ClusterRun, "submit", kill)
-        with (
-            Client(scheduler_file=str(file), set_as_default=False, timeout=GONE_SECONDS) as client,
-            client.as_current(),
-            pytest.raises(ConnectionError, match=r"the Dask scheduler is lost .*Resume with checkpoint='.*/c'\."),
-        ):
-            moments_of(bp.open(tmp_path / "x.zarr"), checkpoint=tmp_path / "c", workers_timeout=600)
+        with pytest.raises(ConnectionError, match=r"the Dask scheduler is lost .*Resume with checkpoint='.*/c'\."):
+            moments_of(bp.open(tmp_path / "x.zarr"), checkpoint=tmp_path / "c")
     with dask.config.set(scheduler="sync"):
         assert bits(moments_of(bp.open(tmp_path / "x.zarr"), checkpoint=tmp_path / "c")) == expected
 
@@ -88,8 +81,5 @@ def scheduler_and_client(folder: Path) -> Iterator[tuple[Any, Client]]:
     command = [*PYTHON, "distributed.cli.dask_scheduler", "--host", "127.0.0.1", "--port", "0"]
     with process([*command, "--no-dashboard", "--scheduler-file", str(file)]) as scheduler:
         wait_until(lambda: file.exists() and file.stat().st_size > 0)
-        with (
-            Client(scheduler_file=str(file), set_as_default=False, timeout=GONE_SECONDS) as client,
-            client.as_current(),
-        ):
+        with client_of(file, GONE_SECONDS) as client:
             yield scheduler, client

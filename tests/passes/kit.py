@@ -126,7 +126,7 @@ def moments_of(
     *,
     checkpoint: Any = None,
     progress: Callable[[Event], None] = lambda event: None,
-    workers_timeout: float = 20.0,
+    workers_timeout: float = 600.0,
     **policies: str,
 ) -> Moments:
     """Fold X into its moments, as a fit by the covariance matrix does."""
