@@ -3,7 +3,6 @@
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import dask
 import dask.array as da
@@ -16,7 +15,7 @@ from bigpca.engine.run import Run
 from bigpca.kernels.distance import RBF
 from bigpca.landmarks import landmark_passes
 from tests.estimators.stores import stored
-from tests.landmarks.cases import choose, digits, features, request
+from tests.landmarks.cases import choose, digits, request
 from tests.operators.counting import Reads
 
 KERNEL = RBF(gamma=0.01)
@@ -53,18 +52,6 @@ def test_the_seed_decides_and_threads_do_not() -> None:
     np.testing.assert_allclose(local.rows, found[0], rtol=0, atol=1e-12)
 
 
-def test_centres_lose_less_of_the_trace_than_rows() -> None:
-    X, m, lost = digits(400), 20, {}
-    for sampling in ("kmeans", "uniform"):
-        errors = []
-        for seed in range(3):
-            rows = choose(sampling, request(X, KERNEL, m, seed=seed)).rows
-            K = np.asarray(KERNEL(np.vstack([rows, X])))
-            errors.append(1 - (features(K, np.arange(m))[m:] ** 2).sum() / len(X))
-        lost[sampling] = np.mean(errors)
-    assert lost["kmeans"] < lost["uniform"]
-
-
 def test_reads_are_at_most_those_stated(reads: Reads, tmp_path: Path) -> None:
     X = stored(tmp_path, digits(400).astype("f4"), (50, 64))
     found = choose("kmeans", request(X, KERNEL, 20))
@@ -93,13 +80,6 @@ def test_rows_without_a_mean_are_rejected() -> None:
         choose("kmeans", request(blobs(), StringsRBF(gamma=1.0), 4))
     with pytest.raises(ValueError, match=r'"kmeans" .* cannot omit rows with missing values.*or repair the data'):
         choose("kmeans", request(blobs(), KERNEL, 4, nan_policy="omit"))
-
-
-def test_missing_values_are_found() -> None:
-    X: Any = blobs()
-    X[7, 2] = np.nan
-    with pytest.raises(ValueError, match="NaN"):
-        choose("kmeans", request(X, KERNEL, 4))
 
 
 def test_rows_that_a_model_maps_lazily_are_clustered_while_a_fit_waits_for_them() -> None:

@@ -9,15 +9,12 @@ import numpy as np
 import pytest
 
 import bigpca as bp
-from bigpca.engine.checkpoint import Checkpoint
-from bigpca.engine.run import Run
 from bigpca.kernels.distance import RBF
 from bigpca.kernels.dot import Polynomial
 from bigpca.landmarks import SAMPLINGS
 from tests.builders import offset_data
 from tests.estimators.stores import stored
-from tests.landmarks.cases import CountedRBF, Found, Tally, choose, request
-from tests.operators.counting import Reads
+from tests.landmarks.cases import Found, choose, request
 
 N, D, M = 600, 12, 25
 KERNEL = Polynomial(degree=3, gamma=0.5, coef0=1.0)
@@ -50,35 +47,11 @@ def test_neither_chunks_nor_threads_choose_the_rows(sampling: str, scheduler: st
             assert np.array_equal(found.rows, X[expected.indices])
 
 
-@pytest.mark.parametrize("sampling", DRAWN)
-def test_seeds_choose_the_rows(sampling: str) -> None:
-    X = rows()
-    first, same, other = (select(sampling, X, seed=s).indices for s in (1, 1, 2))
-    assert np.array_equal(first, same)  # type: ignore[arg-type]
-    assert not np.array_equal(np.sort(first), np.sort(other))  # type: ignore[arg-type]
-
-
 def test_diagonal_sampling_with_a_constant_diagonal_is_uniform_sampling() -> None:
     X = rows()
     uniform, diagonal = (select(s, X, kernel=RBF(gamma=0.1)).indices for s in ("uniform", "diagonal"))
     assert np.array_equal(uniform, diagonal)  # type: ignore[arg-type]
     assert not np.array_equal(uniform, select("diagonal", X).indices)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("sampling", "passes"), [("uniform", 1), ("diagonal", 1), ("column-norm", 1), ("rpcholesky", 2)]
-)
-def test_reads_and_evaluations_are_counted(sampling: str, passes: int, reads: Reads, tmp_path: Path) -> None:
-    tally, X = Tally(), rows()
-    kernel = CountedRBF(0.05, tally)
-    found = choose(sampling, request(stored(tmp_path, X, (100, D)), kernel, M))
-    read = reads.per_chunk((N, D), (100, D))
-    if sampling == "column-norm":  # its sweep reads later chunks more often
-        assert found.passes == pytest.approx(read.mean())
-    else:
-        assert found.passes == passes
-        assert (read == passes).all()
-    assert found.evaluations == tally.entries
 
 
 @pytest.mark.parametrize(("n", "m"), [(240, 30), (400, 20), (500, 200), (3000, 60)])
@@ -108,23 +81,6 @@ def test_rows_with_missing_values_are_left_out(sampling: str) -> None:
         choose(sampling, request(bad, KERNEL, 401, nan_policy="omit"))
 
 
-@pytest.mark.parametrize("sampling", DRAWN)
-def test_finished_passes_are_not_read_again(sampling: str, reads: Reads, tmp_path: Path) -> None:
-    X = stored(tmp_path, rows(), (100, D))
-    found = []
-    for _ in range(2):
-        checkpoint = Checkpoint(tmp_path / "run.ckpt", {"computes": "landmarks"})
-        try:
-            found.append(select(sampling, X, run=Run(checkpoint)))
-        finally:
-            checkpoint.release()
-        read = reads.per_chunk((N, D), (100, D))
-    assert np.array_equal(found[0].indices, found[1].indices)
-    assert np.array_equal(found[0].rows, found[1].rows)
-    assert found[0].evaluations == found[1].evaluations
-    assert read.max() <= (sampling == "column-norm")  # the oracle's own reading of X
-
-
 def test_more_landmarks_than_rows_none_or_an_unknown_sampling_are_rejected() -> None:
     X = rows(20)
     for sampling in SAMPLINGS:
@@ -141,24 +97,6 @@ def test_more_landmarks_than_rows_none_or_an_unknown_sampling_are_rejected() -> 
 def test_columns_of_zeros_and_rows_that_are_omitted_have_no_norm() -> None:
     with pytest.raises(ValueError, match=r"the sum of k\(x, y\)\^2 of all rows under Polynomial.* is 0: squares"):
         select("column-norm", np.zeros((20, D)), 5, kernel=Polynomial(degree=2, gamma=1.0, coef0=0.0))
-
-
-def test_given_numbers_are_read_in_the_given_order(tmp_path: Path) -> None:
-    X = rows()
-    numbers = np.array([401, 3, 599, 0, 150])
-    for given_as in (X, stored(tmp_path, X, (150, D)), da.from_array(X, chunks=(7, 5)) * 1):
-        found = select(numbers, given_as, 5)
-        assert np.array_equal(found.rows, X[numbers])
-        assert np.array_equal(found.indices, numbers)  # type: ignore[arg-type]
-        assert (found.passes, found.evaluations, found.rows.dtype) == (1.0, 0, np.float32)
-
-
-def test_given_rows_are_used_as_they_are() -> None:
-    points = np.arange(3.0 * D).reshape(3, D)
-    found = select(points, rows(), 3)
-    assert np.array_equal(found.rows, points)
-    assert found.indices is None
-    assert (found.passes, found.rows.dtype) == (0.0, np.float32)
 
 
 @pytest.mark.parametrize(

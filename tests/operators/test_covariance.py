@@ -16,7 +16,6 @@ from bigpca.passes.fold import sample_runs, sample_size
 from bigpca.passes.rows import Rows
 from tests.builders import offset_data
 from tests.estimators.stores import stored
-from tests.operators.counting import Reads
 
 N, D, L = 400, 24, 6
 Q = np.linalg.qr(np.random.default_rng(1).standard_normal((D, 2 * L)))[0]
@@ -103,21 +102,6 @@ def test_scaled_columns_need_a_first_pass_before_products() -> None:
         op.multiply(Q)
 
 
-@pytest.mark.parametrize("center", [False, True])
-def test_constant_columns_are_not_scaled(center: bool) -> None:
-    X = offset_data(N, D, mean=0.0, dtype="f8")
-    X[:, 3], X[:, 7], X[:, 9] = 0.1, 0.0, 1e6
-    op = operator(bp.open(X), center=center, scale=True)
-    op.begin(Q)
-    assert op.scale is not None
-    assert (op.scale[[3, 7, 9]] == 1).all()
-    expected = (D - 3) * N / (N - 1)
-    if not center:
-        varying = np.delete(np.arange(D), [3, 7, 9])
-        expected += N / (N - 1) * (np.sum((X[:, varying].mean(0) / X[:, varying].std(0)) ** 2) + 0.1**2 + 1e12)
-    np.testing.assert_allclose(op.trace, expected, rtol=1e-12)
-
-
 def test_a_column_that_is_constant_in_the_sample_alone_keeps_its_pair_exact() -> None:
     X = offset_data(N, D, mean=0.0, dtype="f8")
     rows = np.concatenate([np.arange(a, b) for a, b in sample_runs(N, sample_size(N, 8 * D, L), 0)])
@@ -129,55 +113,6 @@ def test_a_column_that_is_constant_in_the_sample_alone_keeps_its_pair_exact() ->
     assert_products(first.AB, A, first.B, 1e-12)
 
 
-def test_omitted_rows_have_no_part_in_any_product() -> None:
-    X = offset_data(N, D, mean=3.0, dtype="f8")
-    bad = X.copy()
-    bad[::7, 2] = np.nan
-    bad[1, 0] = np.inf
-    good = np.delete(X, [1, *range(0, N, 7)], axis=0)
-    A, _, _ = matrix(good, True, False)
-    rows = Rows.of(da.from_array(bad, chunks=(60, D)), nan_policy="omit")
-    op = CovarianceOperator(rows, Run(), CovariancePasses.of(rows, L, (3, 10), sampled=L))
-    op.sample(L)
-    assert_products(op.begin(Q).AB, A, Q, 1e-12)
-    assert (op.count, op.omitted) == (len(good), N - len(good))
-
-
-@pytest.mark.parametrize("scale", [False, True])
-@pytest.mark.parametrize("together", [3, 40, 400, 2400])
-def test_a_product_reads_each_chunk_once_and_the_sample_only_its_own_chunks(
-    together: int, scale: bool, reads: Reads, tmp_path: Path
-) -> None:
-    n, chunks = 2400, (together, D)
-    op = operator(stored(tmp_path, offset_data(n, D, mean=3.0), chunks), scale=scale)
-    op.sample(L)
-    wanted = sample_size(n, op.dtype.itemsize * D, L)
-    touched = np.zeros(n // together, int)
-    for start, stop in sample_runs(n, wanted, 0):
-        touched[start // together : -(-stop // together)] = 1
-    assert np.array_equal(reads.per_chunk((n, D), chunks)[:, 0], touched)
-    decoded = touched.mean()
-    assert op.passes.sample is not None
-    assert op.passes.sample.cost.reads == op.run.reads == pytest.approx(decoded)
-    op.begin(Q)
-    assert (reads.per_chunk((n, D), chunks) == 1).all()
-    for q in range(2, 4):
-        op.multiply(Q)
-        assert (reads.per_chunk((n, D), chunks) == 1).all()
-        assert op.run.reads == pytest.approx(q + decoded)
-
-
-def test_without_a_sample_the_first_chunk_is_read_once_more_and_counted(reads: Reads, tmp_path: Path) -> None:
-    op = operator(stored(tmp_path, offset_data(50, D, mean=3.0), (10, D)))
-    assert op.sample(L) is None
-    assert not reads.calls
-    op.begin(Q)
-    assert reads.per_chunk((50, D), (10, D))[:, 0].tolist() == [2, 1, 1, 1, 1]
-    op.multiply(Q)
-    assert reads.per_chunk((50, D), (10, D))[:, 0].tolist() == [1, 1, 1, 1, 1]
-    assert op.run.reads == pytest.approx(2.2)
-
-
 def test_what_is_known_from_an_earlier_pass_is_not_computed_again() -> None:
     X = offset_data(N, D, mean=5.0, dtype="f8")
     A, mean, deviations = matrix(X, True, True)
@@ -186,9 +121,3 @@ def test_what_is_known_from_an_earlier_pass_is_not_computed_again() -> None:
     assert_products(op.multiply(Q), A, Q, 1e-12)
     assert op.trace == 123.0
     assert op.run.reads == 1
-
-
-def test_squares_beyond_float64_are_said() -> None:
-    X = offset_data(N, D, mean=0.0, dtype="f8") * 1e160
-    with pytest.raises(ValueError, match=r"the total variance is inf: squares .* \(beyond 1e154\).*Divide the data by"):
-        operator(bp.open(X)).begin(Q)

@@ -13,7 +13,6 @@ from bigpca.operators.covariance import DotOperator, dot_products
 from bigpca.passes.rows import Rows
 from tests.builders import offset_data
 from tests.estimators.stores import stored
-from tests.operators.counting import Reads
 
 N, D, L = 30, 160, 5
 V = np.linalg.qr(np.random.default_rng(1).standard_normal((N, 2 * L)))[0]
@@ -58,14 +57,6 @@ def test_products_are_those_of_the_matrix(center: bool, scale: bool, dtype: str,
         lengths = np.linalg.norm(op.probes.vectors, axis=0)
         assert (np.linalg.norm(op.probes.products - A @ op.probes.vectors, axis=0) <= tolerance * lengths).all()
         assert op.precision == np.finfo(dtype).eps
-
-
-def test_a_product_reads_each_chunk_once(reads: Reads, tmp_path: Path) -> None:
-    op = operator(stored(tmp_path, offset_data(N, D, mean=1.0), (10, 20)), scale=True)
-    for q in (1, 2, 3):
-        op.multiply(V)
-        assert (reads.per_chunk((N, D), (10, 20)) == 1).all()
-        assert op.run.reads == q
 
 
 def test_a_store_chunked_in_rows_is_rejected(tmp_path: Path) -> None:

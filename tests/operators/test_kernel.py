@@ -80,15 +80,6 @@ def test_the_frobenius_norm_is_known_where_the_trace_bounds_nothing(name: str) -
         assert squared <= op.norm**2 <= squared + 100 * EPS["f8"] * (K**2).sum()
 
 
-def test_reads_and_evaluations_are_counted_sweep_by_sweep() -> None:
-    X, kernel = bp.open(rows_for("rbf", "f8")), KERNELS["rbf"][0]
-    op, layout = operator(X, kernel), kernel_layout(Rows.of(X), kernel)
-    for sweeps in (1, 2, 3):
-        op.multiply(V)
-        assert op.run.evaluations == sweeps * layout.total_evaluations
-        assert op.run.reads == pytest.approx(sweeps * layout.decoded_rows / layout.n_rows)
-
-
 def test_norms_of_rows_come_from_one_sweep() -> None:
     kernel, oracle = KERNELS["laplacian"]
     X = rows_for("laplacian", "f8")

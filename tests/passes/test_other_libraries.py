@@ -260,34 +260,6 @@ def test_amounts_below_0_are_named_as_those_of_numpy() -> None:
     assert "7" in said[0]
 
 
-@pytest.mark.parametrize("kind", ["features", "scores", "spe", "kernel scores"])
-def test_features_and_scores_fetch_numbers_of_each_row_and_no_more(
-    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    name, m = "array_api_strict:device1", 30
-    X, pca = bp.ingest(lazy("f8"), tmp_path / "rows.zarr", chunk_rows=250), bp.PCA(K).fit(lazy("f8"))
-    monkeypatch.setattr("bigpca.engine.layout.MIN_GROUP_BYTES", 1 << 18)
-    devices.namespace(name)
-    rows = X.compute()
-    nystrom = bp.NystromKernelPCA(K, **RBF, n_landmarks=m, sampling=rows[:m]).fit(rows)
-    waits = looks_of(monkeypatch)
-    with bp.config(arithmetic=name):
-        if kind == "kernel scores":  # of one tile of pairs: norms of both sides, and products
-            nystrom.transform(rows)
-            assert Counter(waits) == Counter([N, m, N * K])
-            return
-        if kind != "features":
-            (pca.transform if kind == "scores" else pca.spe)(rows)
-            assert Counter(waits) == Counter([N * K] if kind == "scores" else [N * K, N])
-            return
-        model = clone(nystrom).fit(X)
-    (layout,) = [one.layout for one in model.plan_.costs if one.name == "features"]
-    tiles = [stop - start for start, stop in layout.reads]  # each is one block, whose rows fill a tile
-    state = [model.rank_, packed_size(model.rank_)]
-    # Of each tile, |x|^2 and |b|^2 of its rows, which choose the precision and bound the error.
-    assert Counter(waits) == Counter([*[1] * len(layout.groups), *tiles, *tiles, *state, m])
-
-
 @pytest.mark.parametrize("size", [1.0, 3e19, 1e-25])
 @pytest.mark.parametrize("name", DEVICES[:3])
 def test_a_dot_matrix_takes_each_row_in_once_a_panel_and_gives_its_panels_out(
@@ -641,16 +613,6 @@ def test_sparse_rows_have_the_bits_of_numpy_with_a_device_too() -> None:
         found = bp.PCA(2).fit(rows)
     assert np.array_equal(found.components_, expected.components_)
     assert "multiplied by NumPy, not by array_api_strict:device1 (sparse rows): moments" in found.plan_.notes
-
-
-def test_a_checkpoint_of_another_arithmetic_is_not_used(tmp_path: Path) -> None:
-    X = bp.ingest(lazy(), tmp_path / "rows.zarr")
-    with bp.config(arithmetic="array_api_strict"):
-        alone = bp.PCA(K, solver="covariance").fit(X)
-    bp.PCA(K, solver="covariance").fit(X, checkpoint=tmp_path / "c")
-    with bp.config(arithmetic="array_api_strict"), pytest.warns(UserWarning, match="computed differently"):
-        found = bp.PCA(K, solver="covariance").fit(X, checkpoint=tmp_path / "c")
-    assert np.array_equal(found.components_, alone.components_)
 
 
 @pytest.mark.parametrize(

@@ -464,13 +464,6 @@ def test_as_many_landmarks_as_there_are_rows_by_default(name: str, sampling: str
     np.testing.assert_allclose(model.eigenvalues_, only.eigenvalues_, rtol=1e-6)
 
 
-@pytest.mark.parametrize("sampling", ["kmeans", "column-norm"])
-def test_samplings_that_need_complete_rows_reject_missing_values(sampling: str) -> None:
-    bad = np.where(np.arange(N)[:, None] == 7, np.nan, X)
-    with pytest.raises(ValueError, match=r"missing|NaN"):
-        nystrom(sampling=sampling, nan_policy="omit").fit(bad)
-
-
 @pytest.mark.parametrize("sampling", [s for s in SAMPLINGS if s not in ("kmeans", "column-norm")])
 @pytest.mark.parametrize("make", [nystrom, bp.KernelSupervisedPCA])
 def test_kernel_values_beyond_float64_are_said(make: Callable[..., Any], sampling: str) -> None:

@@ -204,7 +204,6 @@ def test_forged_bounds_of_subspaces_are_rejected(model: Any, tmp_path: Path) -> 
 X = data_with_spectrum(50, power_law(6), mean=5.0)[0]
 BOUNDS = np.array([[1.0, 1.1], [0.5, 0.6], [0.3, 0.4]])
 FULL = Certificate(BOUNDS, np.array([0.01, 0.02, 0.03]), np.array([0.8, 0.9]), 0.999, 2.5, False)
-BARE = Certificate(BOUNDS, None, np.array([0.8, 0.9]), 1.0)
 
 
 def certified(certificate: Certificate) -> PCA:
@@ -229,15 +228,6 @@ def test_a_certificate_becomes_attributes() -> None:
     assert found["eigenvalue_bounds_"] is FULL.eigenvalue_bounds
     assert found["residuals_"] is FULL.residuals
     assert (found["bounds_confidence_"], found["n_passes_"], found["converged_"]) == (0.999, 2.5, False)
-
-
-def test_what_is_not_known_has_no_attribute() -> None:
-    assert set(certificate_of(certified(BARE))) == {
-        "eigenvalue_bounds_",
-        "captured_variance_bounds_",
-        "bounds_confidence_",
-    }
-    assert certificate_of(PCA(3).fit(X)) == {}
 
 
 @pytest.mark.parametrize("refit", ["fit", "partial_fit"])

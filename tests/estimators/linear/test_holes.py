@@ -10,8 +10,6 @@ import pytest
 from scipy.sparse import csr_array
 
 import bigpca as bp
-from bigpca.engine import layout
-from bigpca.engine.events import CheckpointEvent, Event, PassEvent
 from bigpca.errors import ApproximationWarning, NonFiniteError
 from tests.estimators.stores import stored, unreadable
 
@@ -67,31 +65,6 @@ def test_batches_that_can_be_iterated_again_are_filled_with_the_bits_of_rows_in_
     batches = bp.from_batches([HOLED[:50], HOLED[50:]], shape=(N, D))
     found = bp.PCA(K, nan_policy="mean").fit(batches)
     assert found.components_.tobytes() == bp.PCA(K, nan_policy="mean").fit(HOLED).components_.tobytes()
-
-
-@quiet
-@pytest.mark.parametrize("policy", ["mean", "pairwise"])
-@pytest.mark.parametrize("read", [1, 2])
-def test_a_fit_that_is_stopped_in_either_read_resumes_to_the_same_bits(
-    read: int, policy: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
-    monkeypatch.setattr(layout, "MIN_GROUPS", 5)
-    rows, events, make = stored(tmp_path, HOLED, (10, D)), [], lambda: bp.PCA(K, nan_policy=policy)  # type: ignore[var-annotated]
-
-    def stop(event: Event) -> None:
-        events.append(event)
-        if isinstance(event, CheckpointEvent) and sum(isinstance(one, PassEvent) for one in events) == read:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        make().fit(rows, checkpoint=tmp_path / "c", progress=stop)
-    begun = [event.name for event in events if isinstance(event, PassEvent)]
-    assert begun == ["means of the observed values", "moments"][:read]
-    again = make().fit(rows, checkpoint=tmp_path / "c")
-    assert again.components_.tobytes() == make().fit(rows).components_.tobytes()
-    with pytest.raises(bp.errors.CheckpointError):
-        bp.PCA(K).fit(rows, checkpoint=tmp_path / "c")
 
 
 def test_a_warning_says_what_is_missing_and_what_that_does() -> None:

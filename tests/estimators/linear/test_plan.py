@@ -41,17 +41,6 @@ def test_a_plan_is_a_record_of_the_costs() -> None:
     assert plan.peak_bytes >= 4 * plan.state_bytes + plan.block_rows * d * 8
 
 
-@pytest.mark.parametrize("k", [5, 0.9])
-def test_the_dot_plan_counts_its_reads_and_its_square_matrix(k: Any) -> None:
-    n, d = 60, 2000
-    plan = PCA(k, solver="dot").plan(unreadable(n, d, chunk=10))
-    assert plan.solver == "dot"
-    assert 2 <= plan.passes <= 1 + (6 + 1) / 2
-    assert plan.bytes_read == int(plan.passes * n * d * 8)
-    assert plan.state_bytes >= 8 * n * n
-    assert plan.flops >= n * n * d
-
-
 @pytest.mark.parametrize(("threads", "panels"), [(1, 2), (2, 4)])
 def test_the_dot_matrix_has_two_panels_for_each_thread(threads: int, panels: int) -> None:
     with dask.config.set(num_workers=threads):
@@ -135,14 +124,6 @@ def test_what_does_not_fit_is_rejected_before_any_read_with_numbers_and_ways_out
     assert "are left of memory_limit = 1.0 GiB (75% of it, less" in message
     for way_out in ("more memory", "fewer threads", "smaller chunks", "reduce the number of columns"):
         assert way_out in message
-
-
-def test_the_same_data_fits_with_more_memory() -> None:
-    X = unreadable(20_000, 4_000, chunk=1000)
-    tight, roomy = (PCA(3, solver="covariance", memory_limit=limit).plan(X) for limit in ("1 GiB", "64 GiB"))
-    assert (tight.fits, roomy.fits) == (False, True)
-    assert tight.peak_bytes == roomy.peak_bytes
-    roomy.check()
 
 
 def test_the_limit_never_changes_the_covariance_plan() -> None:

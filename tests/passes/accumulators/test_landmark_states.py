@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from bigpca.kernels.base import Kernel
 from bigpca.kernels.distance import RBF
@@ -67,10 +65,6 @@ def folded(template: Any, X: Any, cuts: list[int]) -> Any:
     return state
 
 
-def bits(state: BestRows) -> tuple[Any, ...]:
-    return state.count, state.evaluations, state.indices.tolist(), state.rows.tobytes()  # type: ignore[union-attr]
-
-
 @pytest.mark.parametrize("name", ["ones", "given", "diagonal", "residual"])
 def test_the_winners_are_those_of_the_whole(name: str) -> None:
     X = normal(N, D, dtype="f8")
@@ -86,26 +80,6 @@ def test_the_winners_are_those_of_the_whole(name: str) -> None:
     assert state.weight_sum == pytest.approx(weights.sum(), rel=1e-10)
     trace = np.trace(KERNEL(X)) if name in ("diagonal", "residual") else 0.0
     assert state.diagonal_sum == pytest.approx(trace, rel=1e-12)
-
-
-@settings(max_examples=60, deadline=None)
-@given(data=st.data(), name=st.sampled_from(["ones", "given", "diagonal", "residual"]), wanted=st.integers(1, N + 5))
-def test_no_split_and_no_tree_of_merges_changes_the_winners(data: st.DataObject, name: str, wanted: int) -> None:
-    X = normal(N, D, dtype="f8")
-    template = BestRows(D, wanted, weights_of(X)[name], 5, "race")
-    whole = folded(template, X, [0, N])
-    cuts = sorted({0, N, *data.draw(st.lists(st.integers(1, N - 1), max_size=6))})
-    states = []
-    for start, stop in pairwise(cuts):
-        inside = sorted({start, stop, *data.draw(st.lists(st.integers(start, stop), max_size=3))})
-        own = template.for_rows(start, stop).without_shared()
-        states.append(folded(own.with_shared(template.shared) if template.shared else own, X, inside))
-    while len(states) > 1:
-        i = data.draw(st.integers(0, len(states) - 2))
-        states[i : i + 2] = [states[i].merge(states[i + 1])]
-    assert bits(states[0]) == bits(whole)
-    assert states[0].weight_sum == pytest.approx(whole.weight_sum, rel=1e-12)
-    assert states[0].diagonal_sum == pytest.approx(whole.diagonal_sum, rel=1e-12)
 
 
 def test_rows_are_drawn_one_after_the_other_by_their_weight_among_those_left() -> None:
@@ -203,15 +177,3 @@ def test_landmarks_weigh_exactly_nothing_even_where_rounding_is_not_forgiven() -
     unlike = replace(weight, indices=chosen + 60)  # the same points under other numbers keep their rounding
     few = block_of(X, 5, 60)
     assert (unlike.weigh(few, unlike.prepared(few))[0][chosen - 5] > 0).any()
-
-
-def test_given_rows_come_from_any_split() -> None:
-    X = normal(N, D)
-    template = RowsAt(D, np.array([0, 7, 40, 41, 89]), 4)
-    parts = [folded(template, X, cuts) for cuts in ([0, 7, 8], [8, 30], [30, 41, N])]
-    whole = parts[0].merge(parts[1].merge(parts[2]))
-    assert np.array_equal(whole.indices, template.numbers)
-    assert np.array_equal(whole.rows, X[template.numbers])
-    again = template.with_arrays(whole.to_arrays())
-    assert np.array_equal(again.rows, whole.rows)
-    assert template.state_bytes == sum(part.state_bytes for part in parts)
