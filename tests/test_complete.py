@@ -17,7 +17,7 @@ from bigpca.cli import options
 from bigpca.estimators.loading import CLASSES
 from tests.estimators import test_every_estimator
 from tests.estimators.kernel import test_kernel_bounds
-from tests.estimators.linear import test_planned_reads
+from tests.estimators.linear import test_plan
 from tests.estimators.shared import every_fit, test_sklearn_api
 from tests.estimators.stored_models import make
 from tests.faults import test_measured_peaks
@@ -94,8 +94,8 @@ ESTIMATORS: dict[str, tuple[Callable[[], set[str]], set[str]]] = {
         lambda: kinds(test_sklearn_api.CHECKED),
         {"SketchTransformer", "RotatedPCA"},
     ),
-    "CASES of tests/estimators/linear/test_planned_reads.py": (
-        lambda: kinds(case() for case in test_planned_reads.CASES.values()),
+    "CASES of tests/estimators/linear/test_plan.py": (
+        lambda: kinds(case() for case in test_plan.CASES.values()),
         {"RotatedPCA"},  # its fit is that of another
     ),
     "FITS of tests/passes/test_parallelism.py": (

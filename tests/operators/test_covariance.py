@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca.engine.run import Run
 from bigpca.operators import PROBES
-from bigpca.operators.covariance import CovarianceOperator, CovariancePasses
+from bigpca.operators.covariance import CovarianceOperator, CovariancePasses, DotOperator, dot_products
 from bigpca.passes.fold import sample_runs, sample_size
 from bigpca.passes.rows import Rows
 from tests.builders import offset_data
@@ -121,3 +121,9 @@ def test_what_is_known_from_an_earlier_pass_is_not_computed_again() -> None:
     assert_products(op.multiply(Q), A, Q, 1e-12)
     assert op.trace == 123.0
     assert op.run.reads == 1
+
+
+def test_rows_that_are_not_stored_in_columns_have_no_dot_operator(tmp_path: Path) -> None:
+    rows = Rows.of(stored(tmp_path, np.zeros((30, 160)), (10, 160)))
+    with pytest.raises(ValueError, match=r"the store is not chunked in columns. Use the covariance operator"):
+        DotOperator(Run(), dot_products(rows, 5, (3, 10)))

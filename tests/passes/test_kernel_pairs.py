@@ -179,22 +179,3 @@ def test_norms_of_rows_do_not_overflow_where_the_entries_do_not() -> None:
     assert K.max() > 1e34  # squares are beyond float32
     found: KernelProduct = sweep(bp.open(X), kernel, KernelProduct(50, L, factor(50), squared=True))
     np.testing.assert_allclose(found.squares, (K**2).sum(axis=1), rtol=1e-5)
-
-
-def test_states_of_panels_merge_in_any_order_and_survive_the_disk() -> None:
-    rng = np.random.default_rng(0)
-    template = KernelProduct(10, 2, None, squared=True)
-    states = []
-    for start, stop in ((0, 4), (4, 7), (7, 10)):
-        state = template.fresh(start, stop)
-        state.product += rng.integers(-9, 9, state.product.shape)
-        state.squares += rng.integers(0, 9, state.squares.shape)
-        state.diagonal, state.evaluations, state.precision = float(start), start + 1, 0.5**start
-        states.append(state)
-    a, b, c = states
-    for merged in (a.merge(b).merge(c), a.merge(b.merge(c)), c.merge(a).merge(b)):
-        back = template.with_arrays(merged.to_arrays())
-        assert np.array_equal(back.product[7:], (a.product[7:] + b.product[3:] + c.product))
-        assert np.array_equal(back.squares[:4], a.squares[:4])
-        assert (back.start, back.diagonal, back.evaluations, back.precision) == (0, 11.0, 14, 1.0)
-    assert np.array_equal(template.with_arrays(b.to_arrays()).product, b.product)

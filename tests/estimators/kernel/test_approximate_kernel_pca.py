@@ -256,10 +256,6 @@ def test_a_share_is_taken_of_the_true_total_and_rejected_beyond_the_sketch() -> 
         ValueError, match=r"n_components = 0.999 needs more of the spectrum than a sketch of 64 columns"
     ):
         approximate(0.999, kernel=kernel).fit(X)
-    with pytest.raises(
-        ValueError, match=r"n_components = 0.999 needs more of the spectrum than a sketch of 64 columns"
-    ):
-        approximate(0.999, kernel=kernel, approximation="tutorial").fit(X)
     assert {approximate(None, approximation=core).fit(X).n_components_ for core in CORES} == {Q}
 
 

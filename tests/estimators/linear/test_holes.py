@@ -78,21 +78,6 @@ def test_a_warning_says_what_is_missing_and_what_that_does() -> None:
     assert f"eigenvalues far above the variance of a column are about {share**2:.3g} of theirs" in text
 
 
-def test_mean_filling_shrinks_leading_eigenvalues_by_the_square_of_the_share_that_is_there() -> None:
-    """Of entries missing at random with probability 1 - q: E C = q^2 C + q (1 - q) diag C."""
-    rng, q = np.random.default_rng(1), 0.8
-    rows = rng.standard_normal((4000, 2)) @ np.ones((2, 40)) * [3.0] + rng.standard_normal((4000, 40))
-    holed = np.where(rng.random(rows.shape) < q, rows, np.nan)
-    with pytest.warns(ApproximationWarning):
-        found = bp.PCA(40, nan_policy="mean").fit(holed)
-    whole = bp.PCA(40).fit(rows)
-    C = np.cov(rows.T)
-    expected = np.linalg.eigvalsh(q * q * C + q * (1 - q) * np.diag(np.diag(C)))[::-1]
-    assert found.explained_variance_[0] == pytest.approx(expected[0], rel=0.02)
-    assert found.explained_variance_[0] / whole.explained_variance_[0] == pytest.approx(q * q, rel=0.03)
-    assert found.total_variance_ / whole.total_variance_ == pytest.approx(q, rel=0.01)
-
-
 @quiet
 @pytest.mark.parametrize(
     "make",

@@ -2,7 +2,6 @@
 
 import os
 import warnings
-import weakref
 from contextlib import nullcontext
 from functools import cache
 from itertools import pairwise
@@ -21,8 +20,6 @@ from bigpca.engine.events import Event, PassEvent
 from bigpca.errors import ApproximationWarning, MemoryBudgetError
 from bigpca.estimators.linear import krylov as iteration
 from bigpca.estimators.linear import krylov as krylov_fit
-from bigpca.operators import Products
-from bigpca.operators.covariance import CovarianceOperator
 from bigpca.passes.fold import sample_runs, sample_size
 from bigpca.passes.reading import blocks
 from bigpca.solvers import krylov as solver
@@ -387,28 +384,6 @@ def test_reads_without_progress_end_an_iteration(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(solver, "PATIENCE", 0)
     with pytest.warns(ApproximationWarning, match="the last reads did not improve them"):
         krylov(4, max_passes=40).fit(np.random.default_rng(0).standard_normal((400, 200)))
-
-
-def test_later_reads_find_no_array_of_the_first_block_in_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    begin, multiply = CovarianceOperator.begin, CovarianceOperator.multiply
-    first: list[weakref.ref[Array]] = []
-    alive: list[int] = []
-
-    def begun(operator: CovarianceOperator, Q: Array) -> Products:
-        found = begin(operator, Q)
-        first.extend(weakref.ref(V if V.base is None else V.base) for V in (Q, found.B, found.AB))
-        return found
-
-    def multiplied(operator: CovarianceOperator, Q: Array) -> Array:
-        alive.append(sum(reference() is not None for reference in first))
-        assert Q.base is not None  # the basis itself: neither block nor probes are copied to be multiplied
-        return multiply(operator, Q)
-
-    monkeypatch.setattr(CovarianceOperator, "begin", begun)
-    monkeypatch.setattr(CovarianceOperator, "multiply", multiplied)
-    krylov(2, tol=1e-6).fit(data_with_spectrum(400, power_law(300, 0.5), mean=3.0)[0])
-    assert len(alive) > 1
-    assert not any(alive)
 
 
 def test_a_basis_beyond_the_memory_is_cut_and_then_rejected_unread() -> None:

@@ -11,7 +11,6 @@ import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
 from sklearn.decomposition import PCA as InMemoryPCA
-from sklearn.decomposition import TruncatedSVD
 
 import bigpca as bp
 from bigpca import PCA, ApproximatePCA
@@ -105,16 +104,6 @@ def test_whitened_scores_along_axes_of_variance_0_are_0(model: Any, mean: float,
         np.testing.assert_allclose(scores[:, :2].std(axis=0, ddof=1), 1, rtol=1e-4)
         back = fitted.inverse_transform(scores)
         np.testing.assert_allclose(back, data, atol=1e3 * np.finfo(dtype).eps * float(np.abs(data).max()))
-
-
-def test_moments_about_zero_are_those_of_truncated_svd() -> None:
-    reference = TruncatedSVD(3, algorithm="arpack").fit(X)
-    pca = PCA(3, center=False).fit(X)
-    np.testing.assert_allclose(pca.singular_values_, reference.singular_values_, rtol=1e-10)
-    np.testing.assert_allclose(pca.explained_variance_, (pca.transform(X) ** 2).sum(axis=0) / (N - 1), rtol=1e-10)
-    np.testing.assert_allclose(reference.explained_variance_, pca.transform(X).var(axis=0), rtol=1e-8)
-    ratio = reference.explained_variance_ / X.var(axis=0).sum()
-    np.testing.assert_allclose(reference.explained_variance_ratio_, ratio, rtol=1e-8)
 
 
 def test_the_precision_of_a_singular_model_is_the_pseudo_inverse() -> None:

@@ -2,6 +2,7 @@
 lazily, far from the origin too.
 """
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +11,17 @@ import numpy as np
 import pandas as pd
 import pytest
 from numpy.typing import NDArray
+from scipy.spatial.distance import cdist
 from sklearn.base import ClassifierMixin, is_classifier
+from sklearn.covariance import ledoit_wolf
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.model_selection import GridSearchCV
 
 import bigpca as bp
 from bigpca import FisherDiscriminantAnalysis, RoweisDiscriminantAnalysis
-from bigpca.engine import layout
-from bigpca.passes.reading import blocks
+from bigpca.errors import ApproximationWarning
+from bigpca.estimators.supervised.linear_supervised import ClassDistance, ledoit_wolf_shrinkage
+from tests.builders import power_law
 from tests.estimators.labelled import centred, labelled_rows, within_scatter
 from tests.estimators.stores import stored
 
@@ -80,27 +84,6 @@ def test_scores_have_variance_1_within_classes_however_many_rows_there_are() -> 
     np.testing.assert_allclose(model.explained_variance_ratio_, shares, rtol=1e-9)
 
 
-@pytest.mark.parametrize("order", ["mixed", "sorted by class"])
-@pytest.mark.parametrize("chunk", [50, N])
-def test_float32_rows_far_from_the_origin_keep_their_classes(
-    order: str, chunk: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Means of 1e4 deviations, products in float32, chunks that lack classes: 1e-3 deviations are what the rows have
-    left.
-    """
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
-    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 64)
-    far = (X + 1e4 * np.arange(1, D + 1)).astype("f4")
-    at = np.argsort(Y, kind="stable") if order != "mixed" else np.arange(N)
-    far, y = far[at], NAMES[Y[at]]
-    lazy = da.from_array(far, chunks=(chunk, D))
-    model, truth = FisherDiscriminantAnalysis().fit(lazy, y), oracle(centred(far), y)
-    np.testing.assert_allclose(model.predict_proba(far), truth.predict_proba(centred(far)), atol=2e-5)
-    expected = truth.transform(centred(far)) * np.sqrt((N - 5) / N)
-    found = model.transform(far)
-    np.testing.assert_allclose(found * np.sign((found * expected).sum(axis=0)), expected, atol=1e-4)
-
-
 def test_answers_are_lazy_where_rows_are_and_the_same(tmp_path: Path) -> None:
     model = FisherDiscriminantAnalysis(1).fit(X, NAMES[Y])
     for given in (da.from_array(X, chunks=(40, 4)), stored(tmp_path / "again", X, (40, D))):
@@ -113,26 +96,6 @@ def test_answers_are_lazy_where_rows_are_and_the_same(tmp_path: Path) -> None:
         assert model.score(given, da.from_array(NAMES[Y])) == model.score(X, NAMES[Y])
     two = FisherDiscriminantAnalysis().fit(*CLASSES[2])
     assert two.decision_function(da.from_array(X, chunks=50)).shape == (N,)
-
-
-def test_saved_grown_and_mapped_models_classify_alike(tmp_path: Path) -> None:
-    whole = FisherDiscriminantAnalysis(2).fit(X, NAMES[Y])
-    whole.save(tmp_path / "model")
-    mapped = bp.roweis_map(X, NAMES[Y], [0.0, 1.0], model=RoweisDiscriminantAnalysis(2)).models[0][1]
-    part = NAMES[Y[:200]] != "cow"  # a class that comes later
-    grown = FisherDiscriminantAnalysis(2).partial_fit(X[:200][part], NAMES[Y[:200]][part], classes=NAMES)
-    rest = np.r_[np.flatnonzero(~part), 200:N]
-    grown.partial_fit(X[rest], NAMES[Y[rest]], classes=NAMES)
-    for model, tolerance in ((bp.load(tmp_path / "model"), 0.0), (mapped, 1e-9), (grown, 1e-9)):
-        for method in ("decision_function", "predict_proba"):
-            np.testing.assert_allclose(
-                getattr(model, method)(X), getattr(whole, method)(X), rtol=tolerance, atol=tolerance
-            )
-        np.testing.assert_array_equal(model.predict(X), whole.predict(X))
-        np.testing.assert_allclose(model.coef_, whole.coef_, rtol=tolerance)
-        np.testing.assert_allclose(model.explained_variance_ratio_, whole.explained_variance_ratio_, rtol=tolerance)
-    with pytest.raises(ValueError, match=r"1 classes are new: elk\. The 4 known classes are"):
-        grown.partial_fit(X, NAMES[Y], classes=NAMES[:4])
 
 
 def test_integer_classes_beyond_2_53_are_predicted_to_the_last_bit(tmp_path: Path) -> None:
@@ -237,3 +200,85 @@ def test_a_search_over_regularizations_scores_by_accuracy_and_frames_keep_their_
     assert search.score(frame, NAMES[Y]) > 0.5
     with pytest.raises(ValueError, match="feature names should match"):
         search.best_estimator_.predict(frame[frame.columns[::-1]])
+
+
+C = 5
+NEW = X[:40] * 1.3
+MEANS = np.array([X[j == Y].mean(axis=0) for j in range(C)])
+
+
+def nearest(rows: Array, covariance: Array, means: Array = MEANS) -> Array:
+    return cdist(rows, means, "mahalanobis", VI=np.linalg.inv(covariance)).min(axis=1) ** 2
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"n_components": 1}, {"regularization": 0.5}, {"robust": True}],
+    ids=["all", "one", "ridge", "robust"],
+)
+def test_it_is_the_smallest_over_classes_whatever_the_axes_are(options: dict[str, Any]) -> None:
+    model = bp.FisherDiscriminantAnalysis(**options).fit(X, Y)
+    np.testing.assert_allclose(model.mahalanobis(NEW), nearest(NEW, within_scatter(X, Y) / (N - C)), rtol=1e-10)
+
+
+@pytest.mark.parametrize("apart", [1e-6, 3e-8])
+def test_columns_that_are_read_twice_have_the_distance_of_what_tells_them_apart(apart: float, tmp_path: Path) -> None:
+    def near(rows: Array) -> Array:
+        return np.column_stack([rows[:, :-1], rows[:, 0] + apart * rows[:, -1]])
+
+    model, plain = (bp.FisherDiscriminantAnalysis().fit(rows, Y) for rows in (near(X), X))
+    assert model.provenance_.reads == 2
+    model.save(tmp_path / "m")
+    for found in (model, bp.load(tmp_path / "m")):
+        np.testing.assert_allclose(found.mahalanobis(near(NEW)), plain.mahalanobis(NEW), rtol=1e-5)
+
+
+@pytest.mark.parametrize("apart", [1e-2, 1e-6, 3e-8])
+@pytest.mark.parametrize("regularization", [1e-3, 100.0])
+def test_a_regularised_fit_tells_where_one_read_does_not_tell_features_apart(
+    apart: float, regularization: float
+) -> None:
+    near = np.column_stack([X[:, :-1], X[:, 0] + apart * X[:, -1]])
+    model = bp.FisherDiscriminantAnalysis(regularization=regularization).fit(near, Y)
+    told = (
+        nullcontext() if apart > 1e-4 else pytest.warns(ApproximationWarning, match="may change distances by .* size")
+    )
+    with told:
+        found = model.mahalanobis(near)
+    if apart > 1e-4:
+        np.testing.assert_allclose(found, bp.FisherDiscriminantAnalysis().fit(X, Y).mahalanobis(X), rtol=1e-5)
+
+
+def test_a_singular_covariance_is_shrunk_as_ledoit_and_wolf_do_on_average() -> None:
+    rows, y = X[:12], np.repeat([0, 1, 2], 4)
+    model = bp.FisherDiscriminantAnalysis(regularization="pinv").fit(np.hstack([rows, rows[:, :3]]), y)
+    distance = ClassDistance.of(model._result.state, "raise")
+    tied = within_scatter(np.hstack([rows, rows[:, :3]]), y) / 9
+    assert 0 < distance.shrinkage < 1
+    shrunk = (1 - distance.shrinkage) * tied + distance.shrinkage * np.trace(tied) / 12 * np.eye(12)
+    means = np.array([np.hstack([rows, rows[:, :3]])[y == j].mean(axis=0) for j in range(3)])
+    judged = np.hstack([NEW, NEW[:, 3:6]])
+    np.testing.assert_allclose(model.mahalanobis(judged), nearest(judged, shrunk, means), rtol=1e-8)
+
+    rng, own, theirs = np.random.default_rng(0), [], []
+    for _ in range(100):
+        drawn = rng.standard_normal((30, 50)) * np.sqrt(power_law(50))
+        own.append(ledoit_wolf_shrinkage(np.linalg.eigvalsh(drawn.T @ drawn / 30), 30))
+        theirs.append(ledoit_wolf(drawn, assume_centered=True)[1])
+    assert np.mean(own) == pytest.approx(np.mean(theirs), abs=0.01)  # each varies by 0.06 between draws
+    assert ledoit_wolf_shrinkage(np.ones(3), 10) == 1
+
+
+def test_rows_with_missing_values_raise_or_have_no_distance() -> None:
+    holed = NEW.copy()
+    holed[4, 2] = np.nan
+    with pytest.raises(bp.errors.NonFiniteError, match="gives such rows NaN distances"):
+        bp.FisherDiscriminantAnalysis().fit(X, Y).mahalanobis(holed)
+    found = bp.FisherDiscriminantAnalysis(nan_policy="omit").fit(X, Y).mahalanobis(holed)
+    np.testing.assert_array_equal(np.flatnonzero(np.isnan(found)), [4])
+
+
+def test_models_without_a_covariance_within_classes_are_rejected() -> None:
+    same = bp.FisherDiscriminantAnalysis(regularization=1.0).fit(np.repeat(np.eye(2), 3, axis=0), np.repeat([0, 1], 3))
+    with pytest.raises(ValueError, match="all 6 rows of 2 classes equal the mean of their class"):
+        same.mahalanobis(np.eye(2))

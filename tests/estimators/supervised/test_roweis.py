@@ -55,20 +55,6 @@ def test_with_r1_alone_it_is_supervised_pca_for_classes_and_for_real_labels() ->
         np.testing.assert_allclose(near.components_, spca.components_, atol=1e-8)
 
 
-def test_double_supervision_is_fisher_where_classes_are_as_large() -> None:
-    """N is a multiple of c: 100 rows of each."""
-    double = RoweisDiscriminantAnalysis(K, r1=1, r2=1).fit(X, Y)
-    fisher = FisherDiscriminantAnalysis().fit(X, Y)
-    np.testing.assert_allclose(double.components_, fisher.components_, atol=1e-8)
-    np.testing.assert_allclose(double.eigenvalues_, (fisher.eigenvalues_ - 1) * N / C, rtol=1e-9)
-    uneven = slice(0, 333)
-    other = RoweisDiscriminantAnalysis(K, r1=1, r2=1).fit(X[uneven], Y[uneven])
-    assert (
-        outside(other.components_.T[:, :1], FisherDiscriminantAnalysis(1).fit(X[uneven], Y[uneven]).components_.T)
-        > 1e-4
-    )
-
-
 def test_real_labels_mix_with_the_total_scatter() -> None:
     model = RoweisDiscriminantAnalysis(K, r1=0.01, r2=0).fit(X, REAL)
     psi = centred(X).T @ REAL

@@ -5,7 +5,6 @@ estimator's.
 from pathlib import Path
 from typing import Any
 
-import dask
 import dask.array as da
 import numpy as np
 import pytest
@@ -16,8 +15,6 @@ from sklearn.linear_model import LinearRegression
 
 import bigpca as bp
 from bigpca import ScoredPCA
-from bigpca.engine import layout
-from bigpca.engine.events import CheckpointEvent, Event
 from tests.estimators.labelled import labelled_rows
 from tests.estimators.stores import stored, unreadable
 from tests.operators.counting import Reads
@@ -213,34 +210,3 @@ def test_a_plan_hands_the_labels_to_an_estimator_that_learns_from_them() -> None
     for inner in (bp.SupervisedPCA(), bp.RoweisDiscriminantAnalysis(2)):
         plan = ScoredPCA(estimator=inner, n_features_to_select=4).plan(unreadable(N, D), Y)
         assert plan.passes == 2
-
-
-@pytest.mark.parametrize("part", [0.2, 0.5, 1.0], ids=["early", "in the middle", "at the end"])
-def test_a_fit_stopped_in_any_part_continues_to_the_same_bits(
-    part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(layout, "MIN_GROUP_BYTES", 256)
-    given = stored(tmp_path, X, (20, D))
-    model = ScoredPCA(n_features_to_select="cv", cv=2, estimator=bp.PCA(2, solver="covariance"))
-    written: list[str] = []
-    most = 1000
-
-    def note(event: Event) -> None:
-        if isinstance(event, CheckpointEvent):
-            written.append(str(event.path))
-            if len(written) == most:
-                raise KeyboardInterrupt
-
-    with dask.config.set(scheduler="sync"):
-        expected = model.fit(given, Y, checkpoint=tmp_path / "whole", progress=note).transform(X)
-        parts = {path.split("/whole/")[1].split("/")[1] for path in written}
-        assert parts == {"pass-01", "pass-02", "pass-03"}  # scores, folds, fit
-        most, total = max(1, int(part * len(written))), len(written)
-        written.clear()
-        with pytest.raises(KeyboardInterrupt):
-            model.fit(given, Y, checkpoint=tmp_path / "c", progress=note)
-        written.clear()
-        most = 1000
-        again = model.fit(given, Y, checkpoint=tmp_path / "c", progress=note)
-    np.testing.assert_array_equal(again.transform(X), expected)
-    assert len(written) <= total - max(1, int(part * total)) + 1

@@ -1,5 +1,8 @@
-"""Supervised PCA equals the eigenvectors of X'H K_y H X of the whole matrix, for classes and for real labels."""
+"""Supervised PCA equals the eigenvectors of X'H K_y H X of the whole matrix, for classes and for real labels;
+label features are made slab by slab.
+"""
 
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +16,12 @@ from sklearn.metrics.pairwise import rbf_kernel
 from sklearn.pipeline import make_pipeline
 
 import bigpca as bp
-from bigpca import SupervisedPCA, SupervisedRandomProjection
+from bigpca import KernelSupervisedPCA, SupervisedPCA, SupervisedRandomProjection
 from bigpca.errors import ApproximationWarning, MemoryBudgetError
 from bigpca.estimators.supervised import label_features
-from bigpca.estimators.supervised.label_features import FourierLabels, LandmarkLabels
+from bigpca.estimators.supervised.label_features import DeltaRows, FourierLabels, LandmarkLabels, LinearLabels
+from bigpca.passes.accumulators.thin_products import LeftProduct
+from bigpca.passes.reading.blocks import Block
 from tests.estimators.labelled import assert_same_axes, centred, labelled_rows, one_hot
 from tests.estimators.stores import unreadable
 
@@ -248,3 +253,63 @@ def test_a_plan_counts_the_labels_and_never_the_features_of_all_rows() -> None:
     assert (plans[1].peak_bytes - plans[0].peak_bytes + 1) * plans[0].resources.threads >= 8 * 200_000 * 29
     thin, wide = (SupervisedRandomProjection(n_features=m).plan(lazy, labels[:, 0]) for m in (1, 600))
     assert 8 * 20 * 599 < wide.peak_bytes - thin.peak_bytes < 8 * 200_000 * 599 / 10
+
+
+FEW = 40
+VALUES = np.random.default_rng(0).standard_normal((FEW, 2))
+VALUES[[3, 17], [0, 1]] = np.nan
+KNOWN = ~np.isnan(VALUES).any(axis=1)
+MAKERS: dict[str, Any] = {
+    "linear": LinearLabels.of(VALUES[KNOWN]),
+    "rbf": LandmarkLabels.of(VALUES[KNOWN], 20.0),
+    "random": FourierLabels.draw(2, 7, 0.3, 0),
+}
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_rows_of_delta_are_the_features_of_their_labels_and_zeros_without_one(name: str) -> None:
+    maker = MAKERS[name]
+    truth = np.zeros((FEW, maker.count))
+    truth[KNOWN] = maker.features(VALUES[KNOWN])
+    rows = DeltaRows(maker, VALUES)
+    assert rows.shape == truth.shape
+    assert rows.nbytes == VALUES.nbytes
+    np.testing.assert_allclose(rows.whole(), truth, atol=1e-14)
+    np.testing.assert_allclose(rows[np.array([17, 4, 4])], truth[[17, 4, 4]], atol=1e-14)
+    np.testing.assert_allclose(rows[10:20][np.arange(10)], truth[10:20], atol=1e-14)
+    assert rows.digest() == DeltaRows(maker, VALUES.copy()).digest()
+    assert rows.digest() != DeltaRows(maker, VALUES + 1).digest()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+@pytest.mark.parametrize("step", [7, FEW])
+def test_a_product_with_features_made_slab_by_slab_is_that_with_the_whole(name: str, step: int) -> None:
+    rows = DeltaRows(MAKERS[name], VALUES)
+    X = np.random.default_rng(1).standard_normal((FEW, 3))
+    products = []
+    for V in (rows, rows.whole()):
+        state = LeftProduct(3, V).fresh(0, FEW)
+        for i in range(0, FEW, step):
+            numbers = np.arange(i, min(FEW, i + step))
+            state.update(Block(X[numbers], numbers, np.zeros(3), X[numbers].sum(axis=0)))
+        state.close()
+        assert isinstance(state.V, np.ndarray)  # nothing of the labels travels with a state
+        products.append(state.product)
+    np.testing.assert_allclose(products[0], rows.whole().T @ X, atol=1e-12)
+    np.testing.assert_allclose(products[0], products[1], atol=1e-12)
+
+
+@pytest.mark.parametrize("model", [
+    SupervisedPCA(label_kernel="rbf", memory_limit="8 MiB"),
+    SupervisedRandomProjection(n_features=5000, memory_limit="8 MiB"),
+    KernelSupervisedPCA(label_kernel="rbf", gamma=0.1, n_landmarks=500, memory_limit="8 MiB"),
+], ids=lambda model: type(model).__name__)  # fmt: skip
+def test_features_that_would_not_fit_are_not_made_before_the_plan_says_so(model: Any) -> None:
+    n = 200_000
+    y = np.random.default_rng(0).standard_normal(n)
+    tracemalloc.start()
+    with pytest.raises(MemoryBudgetError):
+        model.fit(unreadable(n, 8, chunk=20_000), y)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 20 * y.nbytes  # the features of all rows would be 256 times the labels, or 5,000 times
