@@ -63,8 +63,15 @@ from bigpca.passes.reading.row_maps import map_run
 from bigpca.passes.rows import Rows, check_any_order, reject_weights
 from bigpca.passes.sweeps import Sweep
 from bigpca.seeds import integers, uniforms
-from bigpca.solvers.features import landmark_transform, residual_rounding, spread_share, truncation_for
-from bigpca.solvers.pivoting import BLOCK, Race, rejection_pivots
+from bigpca.solvers.landmarks import (
+    BLOCK,
+    Race,
+    landmark_transform,
+    rejection_pivots,
+    residual_rounding,
+    spread_share,
+    truncation_for,
+)
 
 STREAM = "landmarks"
 CANDIDATES = 10  # rows drawn in a read for each landmark: so many leave one to three reads on fast spectra
@@ -382,7 +389,7 @@ class Chosen:
     indices : ndarray of shape (s,)
     T : ndarray of shape (s, r)
     share, amplification : float
-        Of T, for :func:`bigpca.solvers.features.residual_rounding`.
+        Of T, for :func:`bigpca.solvers.landmarks.residual_rounding`.
     """
 
     rows: Array
@@ -404,7 +411,7 @@ def rpcholesky(request: LandmarkRequest) -> Landmarks:
     the landmarks of earlier reads, and draws up to ``10 m`` distinct candidates by them, in the order in which draws
     with replacement would first meet them. In memory the draws with replacement are completed with repeats, and each is
     accepted with probability (its residual now) / (its residual in the read), which is the law exactly
-    (:func:`bigpca.solvers.pivoting.rejection_pivots`). X is read again where candidates run out before there are m
+    (:func:`bigpca.solvers.landmarks.rejection_pivots`). X is read again where candidates run out before there are m
     landmarks: where the spectrum decays fast. Only the sixth read departs from the law: it completes the landmarks from
     its own candidates.
 

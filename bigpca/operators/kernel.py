@@ -18,7 +18,7 @@ from bigpca.passes.accumulators.thin_products import probe_vectors
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
 from bigpca.solvers.certificates import SLACK
-from bigpca.solvers.indefinite import contradiction
+from bigpca.solvers.nystrom import contradiction
 
 ALIKE = 4.0  # rounding errors of rows that are alike do not cancel; see KernelOperator.magnification
 

@@ -6,7 +6,6 @@
 - ``memory``  Measured memory: the peak of a run above the memory of its processes at the start.
 - ``pairs``  How similar two sets of features of the same rows are: aligned kernels and shapes, with errors.
 - ``windows``  PCA in windows along the columns, and distances between windows.
-- ``measurement``  The row map that several share.
 
 A measurement opens X, and by ``read_once`` of the estimators' ``opening`` plans a read and folds an accumulator of
 rows, or of what a map makes of them; its numbers are returned as a frozen record. Nothing below imports this package.

@@ -31,8 +31,7 @@ from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.passes.residuals import taken_out
 from bigpca.passes.rows import Rows
 from bigpca.passes.summaries import Ends, read_ends
-from bigpca.quality.measurement import SquaredScores, strip_rows
-from bigpca.quality.metrics import axes_of
+from bigpca.quality.metrics import SquaredScores, axes_of, strip_rows
 from bigpca.scales import Blocks, Patterson
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom

@@ -13,17 +13,18 @@ from numpy.typing import ArrayLike
 from scipy.linalg import qr, svdvals
 from sklearn.utils.validation import check_is_fitted
 
-from bigpca.arrays import Input, Matrix, Vector, not_converted
+from bigpca.arrays import Array, Input, Matrix, Vector, not_converted
 from bigpca.data.label_files import whole
 from bigpca.engine.driver import solving_with
 from bigpca.engine.events import ProgressArgument
+from bigpca.engine.layout import MIB
 from bigpca.errors import an
 from bigpca.estimators.linear.pca import moments_of_both
 from bigpca.estimators.shared.inputs import as_fitted, open_rows
 from bigpca.estimators.shared.opening import read_once, rows_like
 from bigpca.estimators.shared.transformer import Estimator
 from bigpca.passes.accumulators.moments import ColumnMoments, Moments
-from bigpca.quality.measurement import SquaredScores
+from bigpca.passes.reading.row_maps import Float64Map, MapStep
 from bigpca.settings import setting
 from bigpca.solvers.eigh import top_eigenpairs
 
@@ -294,3 +295,56 @@ def _gaussian(moments: Moments) -> tuple[Vector, Matrix]:
     """
     values, vectors = top_eigenpairs(moments.scatter / (moments.weight - 1))
     return moments.mean, np.asarray(vectors * np.sqrt(values)[:, None])
+
+
+STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed
+
+
+def strip_rows(d: int) -> int:
+    """Return the rows of d float64 numbers in one strip."""
+    return max(1, STRIP_BYTES // (8 * max(1, d)))
+
+
+@dataclass(frozen=True)
+class SquaredScores(Float64Map):
+    """Row map to the squares of the scores and of what they leave: ``(t_1^2, ..., t_k^2, |x - sum t_i v_i|^2) / unit``.
+
+    What is left is squared itself, because a difference of two large sums would lose a small one.
+
+    Attributes
+    ----------
+    mean : ndarray of shape (d,)
+    components : ndarray of shape (k, d)
+        Orthonormal rows.
+    scale : ndarray of shape (d,) or None
+        Divisors of the columns.
+    unit : float
+        A power of 2 near the total variance, so that fourth powers of the scores neither overflow nor underflow.
+    """
+
+    mean: Vector
+    components: Matrix
+    scale: Vector | None = None
+    unit: float = 1.0
+
+    @property
+    def step(self) -> MapStep:
+        """The map, in tiles."""
+        k, d = self.components.shape
+        return MapStep(self, k + 1, 4 * k * d + 4 * d, strip_rows(d))
+
+    def apply(self, rows: Array, where: str) -> Array:
+        """Return the squares (b, k + 1), in float64."""
+        centred = rows - self.mean
+        if self.scale is not None:
+            centred /= self.scale
+        scores = centred @ self.components.T
+        centred -= scores @ self.components
+        left = np.einsum("ij,ij->i", centred, centred)
+        squares: Array = np.column_stack([scores**2, left])
+        squares /= self.unit
+        return squares
+
+    def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
+        """Centred rows, what the scores explain of them, scores and squares, in float64."""
+        return 8 * rows * (2 * d + 2 * len(self.components) + 2), 0

@@ -2,9 +2,8 @@
 
 In the order of a call of :func:`write_report`:
 
-- ``records``  What a report says, as records; ``page`` turns them to HTML.
 - ``describing``  All that a report says of a model, put together as records; and whether to trust it.
-- ``page``  A report as one HTML page: no script, no network, all text escaped, figures as SVG inside of it.
+- ``page``  What a report says, as records, and the HTML page of them: no script, no network, all text escaped.
 
 Models are read by their fitted attributes alone: nothing here imports an estimator.
 """

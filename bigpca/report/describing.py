@@ -52,8 +52,7 @@ from bigpca.plots.images import largest_weights
 from bigpca.plots.scatter import axis_names, draw_scores
 from bigpca.plots.spectra import LEVELS, reaching
 from bigpca.plots.style import percent, require_matplotlib, short
-from bigpca.report.page import drawn, render
-from bigpca.report.records import Extreme, Extremes, Figure, Light, Report, Table, Verdict
+from bigpca.report.page import Extreme, Extremes, Figure, Light, Report, Table, Verdict, drawn, render
 from bigpca.solvers.certificates import Bounds, trustworthy
 from bigpca.solvers.eigh import AGAIN
 from bigpca.storage.carriers import reject_file, write_file

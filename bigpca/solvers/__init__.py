@@ -1,19 +1,16 @@
 """Small dense linear algebra in NumPy and SciPy: arrays in, arrays out, no Dask and no files.
 
 - ``eigh``  Dense symmetric eigenproblems: the small solve after the last pass.
-- ``indefinite``  Symmetric matrices that are not positive semi-definite: evidence, and leading eigenpairs by signed
-  value.
 - ``dual``  Principal axes of a few rows by their dot matrix: the estimate from a sample, before all rows are read.
-- ``nystrom``  Nyström approximation of a symmetric positive semi-definite matrix from one product: Y = A W.
+- ``nystrom``  Nyström approximation of a symmetric matrix from one product, Y = A W: positive semi-definite, or not.
 - ``krylov``  Block Krylov iteration: leading eigenpairs of a matrix available only as products, each a read of all
   data.
 - ``strips``  Long rows, strip by strip of their entries: what is worked on stays in a core's cache, and threads share
   the strips.
 - ``certificates``  How far an approximate answer can be from the true one: bounds that hold, from the reads that gave
   the answer.
-- ``features``  From landmarks to features: the factor T of K_mm that makes ``B = k(X, L) T`` a feature map.
-- ``pivoting``  Pivots among a few candidates: the rejection steps of randomly pivoted Cholesky, on a small residual
-  matrix.
+- ``landmarks``  The factor T of K_mm that makes ``B = k(X, L) T`` a feature map, and the pivots of randomly pivoted
+  Cholesky.
 - ``roweis``  The Roweis family from sufficient statistics: every (r1, r2) by one rotation, supervised PCA by a thin
   matrix.
 - ``moments``  One solve from moments: the numerical range of a scatter, penalties in the units of its columns, and the

@@ -27,7 +27,7 @@ from bigpca.passes.accumulators.landmark_moments import square_block
 from bigpca.passes.accumulators.row_weights import Residual
 from bigpca.passes.fold import costs
 from bigpca.passes.rows import Rows
-from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
+from bigpca.solvers.landmarks import landmark_transform, residual_rounding, truncation_for
 
 Array = NDArray[Any]
 

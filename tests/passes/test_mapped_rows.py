@@ -34,7 +34,7 @@ from bigpca.passes.reading.row_maps import Affine, Beside, MapStep, chain_cost
 from bigpca.passes.residuals import Residuals
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
-from bigpca.solvers.features import landmark_transform
+from bigpca.solvers.landmarks import landmark_transform
 from tests.estimators.labelled import centred, labelled_rows, within_scatter
 from tests.passes.kit import assert_moments, folded, full, write_store
 

@@ -36,8 +36,7 @@ from bigpca.report.describing import (
     read_scores,
     thumbnail,
 )
-from bigpca.report.page import csv_of, render
-from bigpca.report.records import Table, Verdict
+from bigpca.report.page import Table, Verdict, csv_of, render
 
 HOSTILE = [
     "<script>alert(1)</script>",

@@ -6,7 +6,7 @@ import scipy.linalg
 
 from bigpca.blas import current_threads
 from bigpca.solvers import eigh as module
-from bigpca.solvers import indefinite
+from bigpca.solvers import nystrom
 from bigpca.solvers.eigh import complete_orthonormal, eigh_bytes, fix_signs, numerical_rank, top_eigenpairs
 from tests import builders
 from tests.peaks import traced_peak
@@ -92,7 +92,7 @@ class Stopped(Exception):
 @pytest.mark.parametrize(("call", "least"), [
     (lambda S, threads: top_eigenpairs(S, 10, signed=True, threads=threads), 1645),
     (lambda S, threads: top_eigenpairs(S, threads=threads), 1217),
-    (lambda S, threads: indefinite.negative_eigenvalue(S, 1.0, threads=threads), 2621),
+    (lambda S, threads: nystrom.negative_eigenvalue(S, 1.0, threads=threads), 2621),
 ], ids=["few", "all", "Cholesky"])  # fmt: skip
 def test_a_solve_uses_threads_from_half_a_second_of_one_core(call, least, monkeypatch, two_blas_threads):
     """By its own cost: other threads would wait busily for most of a short one."""
@@ -103,7 +103,7 @@ def test_a_solve_uses_threads_from_half_a_second_of_one_core(call, least, monkey
         raise Stopped
 
     monkeypatch.setattr(module, "eigh", seen)
-    monkeypatch.setattr(indefinite, "cholesky", seen)
+    monkeypatch.setattr(nystrom, "cholesky", seen)
     for n in (874, least - 20, least + 20):
         with pytest.raises(Stopped):
             call(np.ones((n, n)), 2)

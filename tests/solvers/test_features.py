@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
+from bigpca.solvers.landmarks import landmark_transform, residual_rounding, truncation_for
 from tests.builders import symmetric
 
 EPS = np.finfo(np.float64).eps

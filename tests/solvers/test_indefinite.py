@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 from numpy.typing import DTypeLike, NDArray
 
-from bigpca.solvers.indefinite import negative_mass, orthonormal_product, signed_nystrom, signed_ritz
-from bigpca.solvers.nystrom import nystrom
+from bigpca.solvers.nystrom import negative_mass, nystrom, orthonormal_product, signed_nystrom, signed_ritz
 from tests.builders import CountedProduct, power_law, sketch_of, symmetric
 
 Array = NDArray[Any]

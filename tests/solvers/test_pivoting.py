@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import chi2
 
-from bigpca.solvers.pivoting import Race, rejection_pivots, weighted_pivots
+from bigpca.solvers.landmarks import Race, rejection_pivots, weighted_pivots
 
 N, M = 5, 2
 # Row 0 has two thirds of the trace, and row 1 is nearly its multiple: without repeats the law would be another.

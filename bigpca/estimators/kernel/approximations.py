@@ -45,8 +45,15 @@ from bigpca.passes.sweeps import Sweep
 from bigpca.sketches import Gaussian, Sketch
 from bigpca.solvers.components import NComponents, counted, needs_full_spectrum
 from bigpca.solvers.eigh import fix_signs
-from bigpca.solvers.indefinite import SignedPairs, negative_mass, orthonormal_product, signed_nystrom, signed_ritz
-from bigpca.solvers.nystrom import nystrom, nystrom_bytes
+from bigpca.solvers.nystrom import (
+    SignedPairs,
+    negative_mass,
+    nystrom,
+    nystrom_bytes,
+    orthonormal_product,
+    signed_nystrom,
+    signed_ritz,
+)
 
 
 @dataclass(frozen=True)

@@ -74,8 +74,8 @@ from bigpca.passes.sweeps import Sweep
 from bigpca.solvers.certificates import rounding_slack
 from bigpca.solvers.components import NComponents, counted, partial_will_do, resolve_components, starting_components
 from bigpca.solvers.eigh import eigh_bytes, eigh_flops, fix_signs, top_eigenpairs
-from bigpca.solvers.indefinite import negative_eigenvalue, negative_mass
 from bigpca.solvers.krylov import KrylovResult
+from bigpca.solvers.nystrom import negative_eigenvalue, negative_mass
 
 DENSE_ROWS = 2500  # up to which the whole matrix is the default: here it took 0.9 of the time of sweeps
 DENSE_INDEFINITE_ROWS = 4000  # the same for indefinite kernels: only the whole spectrum determines their negative mass

@@ -77,8 +77,8 @@ from bigpca.records import of_part
 from bigpca.solvers.certificates import captured_variance_bounds, rounding_slack, trace_bounds
 from bigpca.solvers.components import MULTIPLIED, counted, resolve_components
 from bigpca.solvers.eigh import fix_signs, top_eigenpairs, top_eigenvalues
-from bigpca.solvers.features import landmark_transform, truncation_for
-from bigpca.solvers.indefinite import SIGNIFICANT, negative_eigenvalue
+from bigpca.solvers.landmarks import landmark_transform, truncation_for
+from bigpca.solvers.nystrom import SIGNIFICANT, negative_eigenvalue
 
 # The features span the images of the landmarks, so ``K >= B B'``: the residual ``k(x, x) - |B(x)|^2``, summed over all
 # rows, bounds the error of every eigenvalue.

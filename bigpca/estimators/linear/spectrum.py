@@ -53,7 +53,7 @@ from bigpca.solvers.eigh import (
     stored_squares,
     top_eigenpairs,
 )
-from bigpca.solvers.indefinite import negative_eigenvalue
+from bigpca.solvers.nystrom import negative_eigenvalue
 from bigpca.solvers.scaling import Blocks
 from bigpca.solvers.shrinkage import shrinkage_factors
 

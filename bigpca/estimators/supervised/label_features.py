@@ -15,8 +15,7 @@ from bigpca.kernels.distance import RBF
 from bigpca.records import pack, size_of, stored
 from bigpca.seeds import normals, uniforms
 from bigpca.solvers.components import check_total
-from bigpca.solvers.features import landmark_transform, residual_rounding, truncation_for
-from bigpca.solvers.pivoting import weighted_pivots
+from bigpca.solvers.landmarks import landmark_transform, residual_rounding, truncation_for, weighted_pivots
 from bigpca.storage.files import content_digest
 
 MAX_LANDMARKS = 256  # distinct labels up to which the RBF label kernel is exact

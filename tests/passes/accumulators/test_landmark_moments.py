@@ -12,7 +12,7 @@ from bigpca.host import HOST
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap, LandmarkMoments, features_with_squares
 from bigpca.passes.rows import Rows
-from bigpca.solvers.features import landmark_transform
+from bigpca.solvers.landmarks import landmark_transform
 from tests.builders import offset_data
 from tests.passes.kit import folded
 

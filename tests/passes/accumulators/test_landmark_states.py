@@ -16,7 +16,7 @@ from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, GivenWeight, Ones, Residual, RowWeight
 from bigpca.passes.reading.blocks import Block
 from bigpca.seeds import uniforms
-from bigpca.solvers.features import landmark_transform
+from bigpca.solvers.landmarks import landmark_transform
 from tests.passes.kit import normal
 
 N, D, M = 90, 4, 12
