@@ -329,18 +329,6 @@ def class_values(values: NDArray[Any], gaps: NDArray[np.bool_]) -> NDArray[Any]:
     return present.astype(np.int64)
 
 
-def join_classes(first: NDArray[Any], second: NDArray[Any]) -> NDArray[Any]:
-    """Return all classes of both, sorted and distinct, without rounding any."""
-    if {first.dtype.kind, second.dtype.kind} != {"i", "u"}:
-        return np.unique(np.concatenate([first, second]))
-    both = sorted({*first.tolist(), *second.tolist()})
-    if both[0] < 0:
-        raise ValueError(
-            f"classes from {both[0]} to {both[-1]} do not fit one 64-bit integer type. Give such labels as strings."
-        )
-    return np.array(both, np.uint64)  # NumPy would convert int64 and uint64 to float64
-
-
 @dataclass(frozen=True, eq=False)
 class ClassLabels:
     """One class for each row, or none.
@@ -560,7 +548,15 @@ def merge_classes(old: ArrayLike, new: ArrayLike) -> tuple[NDArray[Any], NDArray
             f"the classes so far are {families[0]} ({listed(first)}), but the new ones are {families[1]} "
             f"({listed(second)}). Convert the new labels to the type of the old ones."
         )
-    union = join_classes(first, second)
+    if {first.dtype.kind, second.dtype.kind} != {"i", "u"}:
+        union = np.unique(np.concatenate([first, second]))
+    else:  # NumPy would convert int64 and uint64 to float64
+        both = sorted({*first.tolist(), *second.tolist()})
+        if both[0] < 0:
+            raise ValueError(
+                f"classes from {both[0]} to {both[-1]} do not fit one 64-bit integer type. Give such labels as strings."
+            )
+        union = np.array(both, np.uint64)
     # In the dtype of the union, which represents both: NumPy would compare int64 and uint64 in float64.
     old_positions, new_positions = (np.searchsorted(union, one.astype(union.dtype)) for one in (first, second))
     return union, old_positions, new_positions

@@ -43,7 +43,7 @@ from bigpca.estimators.linear.monitoring import (
 )
 from bigpca.estimators.linear.spectrum import PCAResult
 from bigpca.estimators.shared.certificates import BoundedSubspaces
-from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports, component_names
+from bigpca.estimators.shared.exporting import FeatureAxes, LinearExports
 from bigpca.estimators.shared.files import held_folds
 from bigpca.estimators.shared.fit import fit_seed
 from bigpca.estimators.shared.growing import Grows, check_same_steps, read_more, required, solve_later
@@ -246,7 +246,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         [2, 1]
         """
         check_is_fitted(self)
-        (column,) = component_columns([component], component_names(self))
+        (column,) = component_columns([component], self.get_feature_names_out().tolist())
         return TopFeatures.of(
             self.components_[column], positive_integer("n", n), getattr(self, "feature_names_in_", None)
         )
@@ -308,7 +308,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
         also subtract the mean.
         """
         check_is_fitted(self)
-        axes = self.components_[component_columns(components, component_names(self))]
+        axes = self.components_[component_columns(components, self.get_feature_names_out().tolist())]
         duals = axes if self._orthonormal else dual_axes(axes)
         removal = Removal(replace(plain_projection(self), components=duals), axes)
         return mapped_to_rows(self, X, removal, Destination(out, overwrite))

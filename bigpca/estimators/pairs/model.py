@@ -39,6 +39,7 @@ from bigpca.estimators.shared.labelled import (
     grid_of_columns,
     labelled_rows,
     labels_for,
+    on_fitted_grid,
     open_side,
 )
 from bigpca.estimators.shared.opening import (
@@ -55,7 +56,6 @@ from bigpca.estimators.shared.outputs import (
     mapped,
     mapped_back,
     maps_rows,
-    on_fitted_grid,
 )
 from bigpca.estimators.shared.results import KeptRows, RowCounts, checked_count
 from bigpca.estimators.shared.transformer import of_all

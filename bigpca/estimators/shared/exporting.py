@@ -63,7 +63,7 @@ class Tables(BaseEstimator):
         ndarray of shape (k,), object
         """
         check_is_fitted(self)
-        return np.array(component_names(self), dtype=object)
+        return np.array([f"{self._traits.prefix}{i}" for i in range(self._result.width)], dtype=object)
 
     def summary(self) -> pd.DataFrame:
         """Return a table of the components: names, variances, their shares, and bounds where they are approximate.
@@ -221,11 +221,6 @@ def components_index(model: BaseEstimator, what: str) -> pd.Index:
     return required("pandas", what, "pandas").Index(
         model.get_feature_names_out(), name="target" if model._traits.output == "predictions" else "component"
     )
-
-
-def component_names(model: BaseEstimator) -> list[str]:
-    """Return the names of the components: "pca0", "pca1" and so on."""
-    return [f"{model._traits.prefix}{i}" for i in range(model._result.width)]
 
 
 def shown_of(model: Tables) -> Tables:

@@ -439,6 +439,18 @@ def called(model: BaseEstimator) -> str:
     return " ".join(repr(model).split())
 
 
+def call_of(model: BaseEstimator, method: str, rows: Rows) -> str:
+    """Return the call of a method with rows and what is beside them, for :func:`execute`."""
+    given = {
+        ", Y": isinstance(rows.y, Rows),
+        ", y": rows.y is not None and "labels" in model._traits.accepts,
+        ", sample_weight=w": rows.counted.weights is not None,
+        ", covariates=Z": rows.covariates is not None,
+        ", groups=groups": rows.groups is not None,
+    }
+    return f"{{}}.{method}(X{''.join(name for name, used in given.items() if used)})"
+
+
 def unfitted(model: Model) -> Model:
     """Return an unfitted estimator with the current parameters, for a solve that waits."""
     return type(model)(**model.get_params(deep=False))

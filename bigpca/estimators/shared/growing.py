@@ -6,6 +6,7 @@ waits in the place of the result until it is needed.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import ClassVar, Self, TypeVar
 
 import numpy as np
@@ -15,10 +16,11 @@ from bigpca.arrays import Input
 from bigpca.data.provenance import Provenance
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
+from bigpca.engine.local import threads_here
 from bigpca.errors import format_bytes
-from bigpca.estimators.shared.fit import execute, unfitted
+from bigpca.estimators.shared.fit import call_of, execute, unfitted
 from bigpca.estimators.shared.inputs import BaseEstimator, Unchecked, check_parameters, summed
-from bigpca.estimators.shared.opening import opened, record_rows, set_known
+from bigpca.estimators.shared.opening import opened, set_known
 from bigpca.estimators.shared.results import Result, Waiting
 from bigpca.passes.rows import Rows
 from bigpca.records import check_shapes
@@ -119,8 +121,8 @@ def read_more(
 ) -> tuple[Unchecked, Provenance, str]:
     """Return the statistics of rows to be added to those of ``like``, the record of their read, and its solver."""
     fit: Unchecked = model._fit(rows, rows.y, like=like)
-    beside = ", Y" if fit.rows.widths else ", y" if "labels" in model._traits.accepts else ""
-    return *execute(model, fit, fit.read, f"{{}}.partial_fit(X{beside})", progress=progress, adds=True), fit.solver
+    call = call_of(model, "partial_fit", rows)
+    return *execute(model, fit, fit.read, call, progress=progress, adds=True), fit.solver
 
 
 class Grows(BaseEstimator):
@@ -206,7 +208,10 @@ class Grows(BaseEstimator):
         check_same_steps(self)
         kept, made = self._more(required(self, "partial_fit"), X, y, **beside)
         solve_later(self, kept)
-        record_rows(self, made)
+        # Without the record of the rows before, none says how all came to be.
+        before, threads = self.provenance_, threads_here(setting(self, "solve_threads"))
+        made = before and replace(before.with_rows(made), solve_threads=threads)
+        set_known(self, _steps=replace(self._steps, parameters=self.get_params(deep=False)), _provenance=made)
         return self
 
     def _solve(self, kept: Unchecked) -> Unchecked:

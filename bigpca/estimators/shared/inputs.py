@@ -39,7 +39,7 @@ from bigpca.data.containers import (
     reject_sparse_forms,
 )
 from bigpca.data.dask_arrays import carried, names_of, open_graph, source_of, taken_from, viewed, with_index
-from bigpca.data.grids import COMPONENT, FEATURE, Grid, Labels, is_held
+from bigpca.data.grids import COMPONENT, Grid, Labels, is_held
 from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.provenance import are_scores
 from bigpca.data.sources import feature_names, open_samples
@@ -194,14 +194,6 @@ def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = 
         rows.origin.opened_as = digest([rows.origin.samples.name.removeprefix("bigpca-open-")])
         rows.origin.seen = seen
     return rows
-
-
-def as_column(Y: Unchecked) -> tuple[Unchecked, bool]:
-    """Return a Dask Series, or a DataArray of one dimension, as one column, and whether it is one; others unchanged."""
-    series = hasattr(Y, "map_partitions") and hasattr(Y, "to_frame")  # of Dask
-    if not (series or is_labelled(Y)) or Y.ndim != 1:
-        return Y, False
-    return Y.to_frame(0) if series else Y.expand_dims(FEATURE, 1), True
 
 
 def open_scores(model: BaseEstimator, X: Unchecked) -> Rows:

@@ -25,7 +25,7 @@ from bigpca.data.views import View
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import naming_argument, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, called, running
-from bigpca.estimators.shared.inputs import Lazy, Unchecked, as_column, compare_names, is_lazy, open_rows, viewed_as
+from bigpca.estimators.shared.inputs import Lazy, Unchecked, compare_names, is_lazy, open_rows, viewed_as
 from bigpca.passes.fold import Declared
 from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.side_by_side import rows_at
@@ -104,13 +104,21 @@ def common_grid(first: Grid | None, second: Grid | None) -> Grid | None:
     return first
 
 
-def rows_on_grid(rows: Lazy, labels: Labels, grid: Grid, name: str | None) -> xr.DataArray:
-    """Return rows (n, d) as a DataArray (samples..., features...), NaN where columns were left out; lazily."""
+def on_fitted_grid(
+    model: BaseEstimator, X: Unchecked, rows: Rows, found: Lazy, what: str = "", grid: Grid | None = None
+) -> Unchecked:
+    """Return rows of features (n, d) as X is given: if it is a DataArray, as one (samples..., features...).
+
+    It is on the grid of the fit, or on another one, with NaN where columns were left out; lazily.
+    """
+    labels, grid = labels_for(X, rows), grid or grid_of(model)
+    if labels is None:
+        return found
     import xarray as xr  # as above
 
-    values = grid.spread(rows).reshape(*labels.sizes, *grid.sizes)
+    values = grid.spread(found).reshape(*labels.sizes, *grid.sizes)
     coords = {**labels.coords.coords, **grid_coords(grid)}
-    return xr.DataArray(values, dims=(*labels.grid.samples, *grid.dims), coords=coords, name=name)
+    return xr.DataArray(values, dims=(*labels.grid.samples, *grid.dims), coords=coords, name=what or grid.name)
 
 
 def grid_coords(grid: Grid) -> dict[str, object]:
@@ -186,9 +194,11 @@ def open_side(
         return Y
     named = grid is not None and not grid.samples  # of a fit to a frame, which has no other grid
     with naming_argument(name):
-        given, column = as_column(Y)
+        series = hasattr(Y, "map_partitions") and hasattr(Y, "to_frame")  # of Dask
+        if column := (series or is_labelled(Y)) and Y.ndim == 1:
+            Y = Y.to_frame(0) if series else Y.expand_dims(FEATURE, 1)
         opened = partial(open_rows, estimator=estimator, single=True)
-        rows = open_on_grid(given, None if named else grid, estimator, opened)
+        rows = open_on_grid(Y, None if named else grid, estimator, opened)
         rows = as_given(rows, sample=()) if column else rows
         if beside is not None and rows.origin.arrays is not None and not np.isnan([beside.n_rows, rows.n_rows]).any():
             from bigpca.data.keys import keys_of_rows, label_places  # imports all formats of labels

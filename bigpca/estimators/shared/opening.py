@@ -14,12 +14,9 @@ from typing import ClassVar, Generic, TypeVar
 import numpy as np
 
 from bigpca.arrays import DType, working_dtype
-from bigpca.data.batches import BatchLabels, batch_labels
 from bigpca.data.dask_arrays import carrying
-from bigpca.data.provenance import Provenance
 from bigpca.data.weights import CountedRows, open_weights
 from bigpca.engine.events import ProgressArgument
-from bigpca.engine.local import threads_here
 from bigpca.errors import brief, naming_argument
 from bigpca.estimators.shared.fit import Reading, running
 from bigpca.estimators.shared.inputs import (
@@ -82,7 +79,7 @@ def opened(
     rows = X if isinstance(X, Rows) else model._open(X, minimum=model._traits.min_rows if whole else 1, fitted=not new)
     if rows.origin.brings or covariates is not None or not new:
         rows = with_covariates(model, rows, covariates, like=not new)
-    if use != "map":
+    if rows.origin.brings and use != "map":
         sample_weight = given_beside(rows, "sample_weight", sample_weight)
         groups = groups if use == "measure" else given_beside(rows, "groups", groups)
     if sample_weight is not None:
@@ -96,7 +93,7 @@ def opened(
         rows = replace(rows, y=y, groups=groups)
         if rows.groups is not None and "groups" not in model._traits.accepts:
             reject_groups(model)
-        if rows.origin.labels is not None and rows.y is not None and drops_unlabelled(model):
+        if rows.origin.labels is not None and rows.y is not None and "labels" in model._traits.accepts:
             from bigpca.data.labels import one_each  # imports all formats of labels
 
             labels = one_each(rows.y, rows.n_rows, columns=True, gaps=True)
@@ -199,30 +196,6 @@ def without_absent_columns(
     if not read and not begun.in_memory:
         return rows.shown(carrying(rows.X, search=ColumnSearch(tuple(one.cost for one in searches(begun)))))
     return without_empty_columns(rows, begun, progress)
-
-
-def labels_of_rows(model: BaseEstimator, rows: Rows, y: Unchecked) -> Unchecked:
-    """Return the labels of rows in their order: y, or those that the rows were opened with, or that come with batches.
-
-    The latter are rejected if the fit must know all before the read. Labels that the estimator ignores are not read.
-    """
-    if "labels" not in model._traits.accepts or (
-        rows.origin.arrays is None and isinstance(y, np.ndarray | list | tuple)
-    ):
-        return y
-    from bigpca.data.keys import in_row_order  # imports all formats of labels, which other fits do not need
-
-    absent = None if drops_unlabelled(model) else "raise"
-    y = given_beside(rows, "labels", y, absent)
-    found = batch_labels(rows.X, in_row_order(y, rows.X, absent=absent))
-    if isinstance(found, BatchLabels) and "labels beside rows" not in model._traits.accepts:
-        found.reject()
-    return found
-
-
-def drops_unlabelled(model: BaseEstimator) -> bool:
-    """Whether a fit leaves out rows without a label."""
-    return getattr(model, "missing_labels", "raise") == "drop"
 
 
 def reject_groups(model: BaseEstimator) -> None:
@@ -365,14 +338,6 @@ def set_known(model: BaseEstimator, **values: object) -> None:
             model.__dict__.pop(name, None)
         else:
             setattr(model, name, value)
-
-
-def record_rows(model: Unchecked, added: Provenance) -> None:
-    """Add the record of rows to that of the model; without the latter, none says how all rows came to be."""
-    before = model.provenance_
-    model._steps = replace(model._steps, parameters=model.get_params(deep=False))
-    threads = threads_here(setting(model, "solve_threads"))
-    set_known(model, _provenance=before and replace(before.with_rows(added), solve_threads=threads))
 
 
 @dataclass(frozen=True)

@@ -19,13 +19,12 @@ from sklearn import get_config
 from bigpca.arrays import Path
 from bigpca.data.batches import has_batches
 from bigpca.data.dask_arrays import carrying
-from bigpca.data.grids import Grid
 from bigpca.data.provenance import ROWS, Made
 from bigpca.engine.events import ProgressArgument, resolve_progress
 from bigpca.engine.run import Run
 from bigpca.estimators.shared.fit import called
 from bigpca.estimators.shared.inputs import BaseEstimator, Lazy, Unchecked, open_scores
-from bigpca.estimators.shared.labelled import grid_of, labelled_rows, labels_for, rows_on_grid
+from bigpca.estimators.shared.labelled import grid_of, labelled_rows, labels_for, on_fitted_grid
 from bigpca.estimators.shared.opening import maps_of, opened, policies
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor, chained
@@ -72,12 +71,6 @@ def maps_rows(method: Method) -> Method:
     described = "\n".join(own.get(name) or SHARED_PARAMETERS[name] for name in names)
     function.__doc__ = "\n\n".join([summary, f"Parameters\n----------\n{described}", *sections])
     return method
-
-
-def container_of(estimator: BaseEstimator) -> tuple[str, bool]:
-    """Return the container in which scikit-learn puts transformed rows, and whether it is the estimator's own."""
-    own = getattr(estimator, "_sklearn_output_config", {}).get("transform")
-    return own or get_config()["transform_output"], bool(own)
 
 
 @dataclass(frozen=True)
@@ -137,7 +130,8 @@ def reject_container(estimator: BaseEstimator, output: str, X: Unchecked = None)
     ------
     TypeError
     """
-    container, own = container_of(estimator)
+    own = getattr(estimator, "_sklearn_output_config", {}).get("transform")
+    container = own or get_config()["transform_output"]
     if container != "default":
         asked = f'set_output(transform="{container}")' if own else f'sklearn.set_config(transform_output="{container}")'
         raise TypeError(
@@ -222,14 +216,6 @@ def mapped_as_given(model: BaseEstimator, rows: Rows, f: RowMap, columns: int, t
         run = Run(None, report, "local" if rows.order.in_process else None)
         form = form_of(name_of(out), to.names or tuple(f"column_{i}" for i in range(columns)))
         return project_to(rows, f, columns, out, name=what, run=run, made=made, form=form, overwrite=to.overwrite)
-
-
-def on_fitted_grid(
-    model: BaseEstimator, X: Unchecked, rows: Rows, found: Lazy, what: str = "", grid: Grid | None = None
-) -> Lazy:
-    """Return rows of features as X is given: on the grid of the fit, or on another one, if X is a DataArray."""
-    labels, grid = labels_for(X, rows), grid or grid_of(model)
-    return found if labels is None else rows_on_grid(found, labels, grid, what or grid.name)
 
 
 def whole_map(model: BaseEstimator) -> RowMap:

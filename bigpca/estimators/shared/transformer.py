@@ -23,7 +23,7 @@ from sklearn.utils import Tags
 from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Input, Path
-from bigpca.data.batches import has_batches, reject_batches
+from bigpca.data.batches import BatchLabels, batch_labels, has_batches, reject_batches
 from bigpca.data.grids import Grid
 from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
@@ -34,7 +34,7 @@ from bigpca.engine.planning import Plan
 from bigpca.errors import ShortTraceback, an, closest, warn_approximation
 from bigpca.estimators.shared.exporting import Tables
 from bigpca.estimators.shared.files import StoredModel, save_model
-from bigpca.estimators.shared.fit import Fit, Reading, draw_fit_seed, execute, fit_seed, unfitted
+from bigpca.estimators.shared.fit import Fit, Reading, call_of, draw_fit_seed, execute, fit_seed, unfitted
 from bigpca.estimators.shared.inputs import (
     BaseEstimator,
     Lazy,
@@ -48,7 +48,7 @@ from bigpca.estimators.shared.inputs import (
 from bigpca.estimators.shared.labelled import labelled_rows, labels_for, open_on_grid
 from bigpca.estimators.shared.opening import (
     fitted_preprocessors,
-    labels_of_rows,
+    given_beside,
     opened,
     preprocessors_of,
     set_known,
@@ -402,16 +402,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         rows = replace(opened(self, X, y, **belonging, progress=progress), seed=draw_fit_seed(self, checkpoint))
         planned = cast("Fit[Found]", self._fit(rows, rows.y))
         seed = rows.seed if hasattr(self, "random_state") else None
-        pairs = len(planned.rows.widths) > 1 + (rows.covariates is not None)
-        given = {
-            ", Y": pairs,
-            ", y": not pairs and "labels" in self._traits.accepts and rows.y is not None,
-            ", sample_weight=w": rows.counted.weights is not None,
-            ", covariates=Z": rows.covariates is not None,
-            ", groups=groups": rows.groups is not None,
-        }
-        beside = "".join(name for name, used in given.items() if used)
-        call = f"{{}}.fit(X{beside})"
+        call = call_of(self, "fit", rows)
         found, made = execute(self, planned, planned.run, call, progress=progress, checkpoint=checkpoint, seed=seed)
         finish(self, rows, planned.plan, found)
         self._provenance = made
@@ -569,11 +560,20 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
         return as_fitted(self, opened(X) if grid is None else open_on_grid(X, grid, type(self).__name__, opened))
 
     def _targets(self, rows: Rows, y: Unchecked, use: str, progress: ProgressArgument) -> Unchecked:
-        """Return y as a fit takes it: labels in the order of the rows; a hook for models of two sides.
+        """Return y as a fit takes it: labels in the order of the rows, given or brought by these or by their batches.
 
-        The options are those of :func:`bigpca.estimators.shared.opening.opened`.
+        A hook for models of two sides. The options are those of :func:`bigpca.estimators.shared.opening.opened`.
         """
-        return labels_of_rows(self, rows, y)
+        held = rows.origin.arrays is None and isinstance(y, np.ndarray | list | tuple)  # neither has keys
+        if "labels" not in self._traits.accepts or held:  # those that are ignored are not read
+            return y
+        from bigpca.data.keys import in_row_order  # imports all formats of labels, which other fits do not need
+
+        absent = None if getattr(self, "missing_labels", "raise") == "drop" else "raise"
+        found = batch_labels(rows.X, in_row_order(given_beside(rows, "labels", y, absent), rows.X, absent=absent))
+        if isinstance(found, BatchLabels) and "labels beside rows" not in self._traits.accepts:
+            found.reject()  # the fit must know all before the read
+        return found
 
     def _preprocessors(self) -> tuple[RowPreprocessor, ...]:
         """Return what is applied to each row first; a hook for estimators whose rows are not always vectors."""

@@ -106,6 +106,10 @@ NYSTROM = bp.NystromKernelPCA(2, kernel="rbf", n_landmarks=10, sampling="uniform
 SCORED = bp.ScoredPCA(1, n_features_to_select=3)
 GROWN: dict[str, tuple[Callable[[], Any], str, dict[str, Any]]] = {
     "partial_fit of a new model": (lambda: bp.PCA(2).partial_fit(X), "PCA(n_components=2).partial_fit(X)", of_rows(60)),
+    "partial_fit beside covariates": (
+        lambda: bp.PCA(2).partial_fit(X, covariates=X[:, :1]), "PCA(n_components=2).partial_fit(X, covariates=Z)",
+        of_rows(60),
+    ),
     "partial_fit": (
         lambda: bp.PCA(2).fit(X[:40]).partial_fit(X[40:50]).partial_fit(X[50:]),
         "PCA(n_components=2).fit(X)", of_rows(60, added=20),
