@@ -258,14 +258,6 @@ def test_features_compares_with_a_reference_and_counts_reads(ran: Ran, tmp_path:
     np.testing.assert_allclose(reference, exact, rtol=1e-5)  # what it settles to
 
 
-def test_features_takes_a_reference_that_is_there_and_rejects_a_short_one(ran: Ran, tmp_path: Path) -> None:
-    np.save(tmp_path / "vgg16-60x20.zarr.eigenvalues.npy", np.ones(2))
-    size = ("--directory", tmp_path, "--rows", 60, "--columns", 20, "--rounds", 0)
-    assert "which was there" in ran("features.py", *size, "-k", 2)
-    with pytest.raises(SystemExit, match="holds 2 eigenvalues, 3 are needed"):
-        ran("features.py", *size, "-k", 3)
-
-
 def test_one_pass_reads_once_and_warns_of_a_heavy_tail(ran: Ran, tmp_path: Path) -> None:
     size = ("--rows", 350, "--columns", 200, "-q", 60, "-k", 5, "--rounds", 1)
     row = last_line(ran("one_pass.py", "--directory", tmp_path, *size))
@@ -402,12 +394,6 @@ def test_landmarks_follow_the_sequential_law(ran: Ran) -> None:
     assert all(0.1 < one["ratio"] < 10 and one["reads"] <= 6 for one in found["sets"])
 
 
-def test_the_roofline_of_landmarks_rejects_samplings_that_it_does_not_count(ran: Ran, tmp_path: Path) -> None:
-    given = ("roofline-landmarks", tmp_path / "no.zarr", 3, "sampling=kmeans")
-    with pytest.raises(SystemExit, match="sampling=kmeans has no roofline: uniform or rpcholesky was expected"):
-        ran("kernel_contenders.py", *given)
-
-
 def test_kernel_bounds_a_contender_by_the_roofline_of_the_same_settings() -> None:
     medians_of = runpy.run_path(str(FOLDER / "kernel.py"))["medians_of"]
     seconds = {
@@ -433,14 +419,6 @@ def test_a_reference_is_of_one_kernel_width(ran: Ran, tmp_path: Path) -> None:
         K = np.exp(-gamma * ((X[:, None] - X) ** 2).sum(axis=2))
         reference = np.load(tmp_path / f"clusters-60x5.zarr.gamma-{gamma}.npy")
         np.testing.assert_allclose(reference, np.linalg.eigvalsh(H @ K @ H)[:-4:-1], rtol=1e-9)
-
-
-def test_kernel_says_what_data_is_missing_and_rejects_a_short_reference(ran: Ran, tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="apt-get install dataset-fashion-mnist, or give --fashion or --shape"):
-        ran("kernel.py", "--fashion", tmp_path, "--directory", tmp_path)
-    np.save(tmp_path / "clusters-60x5.zarr.gamma-1.npy", np.ones(2))
-    with pytest.raises(SystemExit, match="holds 2 eigenvalues, 3 are needed"):
-        ran("kernel.py", "--shape", "60x5", "-k", 3, "--directory", tmp_path)
 
 
 def test_genotypes_agree_with_scikit_allel_and_numpy(ran: Ran) -> None:

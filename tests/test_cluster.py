@@ -97,15 +97,6 @@ def test_the_job_needs_no_shared_disk(
     assert bp.open(f"{out}/scores.zarr").shape == (400, 3)
 
 
-def test_the_results_of_another_job_are_not_taken_for_this_ones(
-    job: Any, store: Path, scheduler: LocalCluster, capsys: pytest.CaptureFixture[str]
-) -> None:
-    out = store.parent / "out"
-    assert job(store, out, "--components", 3, "--scheduler", scheduler.scheduler_address) == 0
-    assert job(store, out, "--components", 4, "--scheduler", scheduler.scheduler_address) == ExitCode.OUTPUT
-    assert "holds the results of another job" in capsys.readouterr().err
-
-
 def test_a_cluster_that_cannot_be_joined_is_named(
     job: Any, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

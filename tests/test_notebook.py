@@ -4,7 +4,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import dask
 import numpy as np
 import pytest
 from distributed import Client
@@ -206,39 +205,3 @@ def test_an_interrupted_cell_frees_the_workers_and_its_rerun_begins_where_it_sto
     expected = bp.PCA(8).fit(bp.open(tmp_path / "x.zarr"))
     np.testing.assert_allclose(bp.load(tmp_path / "model.zarr").mean_, expected.mean_, rtol=1e-6)
     wait_for_none(lambda: tasks_on(onlooker))
-
-
-@pytest.mark.usefixtures("small_groups")
-def test_two_users_of_one_cluster_do_not_disturb_each_other(recipe: Recipe, onlooker: Client, tmp_path: Path) -> None:
-    """One interrupts her fit, runs it again, and loses her kernel; the other's fit has the bits of one alone."""
-    fit, kernels, folders = cell_with("checkpoint="), list[Kernel](), [tmp_path / "first", tmp_path / "second"]
-    try:
-        for number, folder in enumerate(folders):
-            folder.mkdir()
-            write_store(folder / "x.zarr", normal(N, D, mean=10.0 + number), (CHUNK, D))
-            (folder / "rows.zarr").symlink_to(folder / "x.zarr")
-            kernels.append(Kernel(recipe.environment | {"SHARED_FOLDER": str(folder)}))
-            kernels[-1].run(cell_with("Client(address)"))
-            kernels[-1].run(cell_with("bp.open(") + SLOW)
-            kernels[-1].run(cell_with("pca.plan(X)"))
-        interrupted, undisturbed = (kernel.send(fit) for kernel in kernels)
-        wait_for_none(lambda: [folder for folder in folders if segments_in(folder / "run.ckpt") < 2])
-        kernels[0].manager.interrupt_kernel()
-        assert kernels[0].outputs(interrupted)[0] == "KeyboardInterrupt"
-        finished = segments_in(folders[0] / "run.ckpt")
-        kernels[0].send(fit)
-        wait_for_none(lambda: [] if segments_in(folders[0] / "run.ckpt") > finished else "no further segment")
-        kernels[0].manager.shutdown_kernel(now=True)
-        status, shown = kernels[1].outputs(undisturbed)
-        assert status == "ok"
-        assert "100 %" in texts(shown, "text/html")
-        kernels[1].run("pca.save(folder / 'model.zarr')")
-        with dask.config.set(scheduler="threads"):
-            resumed = bp.PCA(8).fit(bp.open(folders[0] / "x.zarr"), checkpoint=folders[0] / "run.ckpt")
-            alone = [bp.PCA(8).fit(bp.open(folder / "x.zarr")) for folder in folders]
-        np.testing.assert_array_equal(resumed.components_, alone[0].components_)
-        np.testing.assert_array_equal(bp.load(folders[1] / "model.zarr").components_, alone[1].components_)
-        wait_for_none(lambda: tasks_on(onlooker))
-    finally:
-        for kernel in kernels:
-            kernel.close()

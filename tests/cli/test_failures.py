@@ -185,17 +185,6 @@ BEFORE_ANY_READ: dict[str, tuple[tuple[str, ...], str, str]] = {  # a command, t
         "",
         "s.xlsx: .xlsx cannot be written",
     ),
-    "foreign model": (
-        ("fit", "rows.zarr", "--model", "n.pkl"),
-        "",
-        "n.pkl: .pkl cannot be written here. Choose .zarr.",
-    ),
-    "foreign update": (
-        ("fit", "rows.zarr", "--update", "m.zarr", "--model", "n.npz"),
-        "",
-        "n.npz: .npz cannot be written",
-    ),
-    "foreign copy": (("ingest", "rows.zarr", "--out", "n.nc"), "", "n.nc: .nc cannot be written here. Choose .zarr."),
     "foreign report": (
         ("report", "m.zarr", "--rows", "rows.zarr", "--out", "r.pdf"),
         "",
@@ -239,20 +228,6 @@ def test_missing_chunks_exit_3_and_can_be_filled(store: Path) -> None:
     assert run("fit", store, "-k", 2, *filled).exit_code == 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (("--n-components", "many"), "'many' is not valid: it is not a number. How many: an integer"),
-        (("--memory-limit", "big"), "is not a size"),
-        (("--solver", "magic"), "magic"),
-    ],
-)
-def test_wrong_usage_exits_2(store: Path, arguments: tuple[str, ...], message: str) -> None:
-    result = run("fit", store, *arguments)
-    assert result.exit_code == 2
-    assert message in " ".join(result.stderr.replace("│", " ").split())
-
-
 @pytest.mark.parametrize("text", ["", "MiB", "-1GiB", "1XB", "1e999", "0", "1.2.3"])
 def test_sizes_that_are_none_are_rejected(text: str) -> None:
     with pytest.raises(Exception, match="is not a size"):
@@ -268,15 +243,6 @@ def test_sizes_are_read_with_their_units(text: str, value: int) -> None:
 def test_numbers_of_components_keep_their_kind(text: str, value: object) -> None:
     found = PARAMETERS["n_components"].read(text)
     assert (found, type(found)) == (value, type(value))
-
-
-def test_no_scheduler_at_the_address_exits_7(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("bigpca.cli.runtime.CONNECT_SECONDS", 0.5)
-    with socket.socket() as unused:
-        unused.bind(("127.0.0.1", 0))
-        result = run("fit", store, "--scheduler", f"tcp://127.0.0.1:{unused.getsockname()[1]}")
-    assert result.exit_code == 7
-    assert "no Dask scheduler answered" in result.stderr
 
 
 @pytest.mark.parametrize("words", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n", b"SSH-2.0-OpenSSH_9.6\r\n"])

@@ -11,6 +11,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+import zarr
 from sklearn.model_selection import cross_val_score
 
 import bigpca as bp
@@ -79,6 +80,18 @@ def csv(folder: Path) -> tuple[Any, ...]:
     return f"{folder}/w.csv::w", f"{folder}/w.csv::name"
 
 
+def parquet(folder: Path) -> tuple[Any, ...]:
+    TABLE.to_parquet(folder / "w.parquet", index=False)
+    return (f"{folder}/w.parquet::w",)
+
+
+def group(folder: Path) -> tuple[Any, ...]:
+    made = zarr.open_group(folder / "w.zarr")
+    made.create_array("w", data=SERIES.to_numpy())
+    made.create_array("name", shape=(12,), dtype=str)[:] = SERIES.index.to_numpy().astype(str)
+    return (f"{folder}/w.zarr::w",)
+
+
 def keyed_store(folder: Path) -> tuple[Any, ...]:
     bp.ingest(SERIES.to_numpy()[:, None], folder / "w.zarr", keys=SERIES.index.to_numpy())
     return (folder / "w.zarr",)
@@ -90,6 +103,8 @@ VALUES: dict[str, Callable[[Path], tuple[Any, ...]]] = {
     "dask series": lambda folder: (dd.from_pandas(SERIES, npartitions=2, sort=False),),
     "csv": csv,
     "csv, whose keys are found": lambda folder: csv(folder)[:1],
+    "Parquet, whose keys are found": parquet,
+    "group, whose keys are found": group,
     "store with keys": keyed_store,
     "array": lambda folder: (SERIES.to_numpy(), SERIES.index),
     "dask": lambda folder: (da.from_array(SERIES.to_numpy(), chunks=5), SERIES.index.tolist()),

@@ -12,7 +12,6 @@ import zarr
 import bigpca as bp
 import bigpca.dask_array as da
 from bigpca.data import genotypes
-from tests.cli.running import run, words
 from tests.data.plink_files import save_bed
 
 RNG = np.random.default_rng(0)
@@ -212,15 +211,3 @@ def test_a_file_is_one_array_and_notices_changes(tmp_path: Path) -> None:
     path.with_suffix(".fam").write_text(path.with_suffix(".fam").read_text().replace("s0 ", "other "))
     with pytest.raises(bp.errors.InputChangedError):
         rows.compute()
-
-
-@quiet
-def test_the_command_line_fits_and_maps_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    save_bed(tmp_path / "x.bed", HOLED)
-    said = run("fit", "x.bed", "-k", 2, "--nan-policy", "mean", "--scale-by", "patterson", "--model", "m.zarr")
-    assert said.exit_code == 0, words(said.output)
-    assert run("transform", "x.bed", "--model", "m.zarr", "--scores", "s.zarr").exit_code == 0
-    expected = bp.PCA(2, scale=PATTERSON, nan_policy="mean").fit(tmp_path / "x.bed").transform(tmp_path / "x.bed")
-    np.testing.assert_allclose(bp.open("s.zarr").compute(), expected, atol=1e-5)
-    assert bp.data.stored_keys("s.zarr")[:2].tolist() == ["s0", "s1"]

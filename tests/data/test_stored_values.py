@@ -18,7 +18,6 @@ from numpy.typing import NDArray
 import bigpca as bp
 from bigpca.arrays import held_array
 from bigpca.data.dask_arrays import source_of
-from tests.cli.running import run
 
 X = np.random.default_rng(0).integers(-400, 400, (50, 6)) / 100
 UMAP = X[:, :2]
@@ -364,21 +363,6 @@ def test_matlab_stores_rows_as_columns_and_the_remedy_turns_them(
         turned = eval(str(told.value).split("Pass ")[1].removesuffix("."), {"dask": dask, "h5py": h5py})
         np.testing.assert_array_equal(turned, X)
         np.testing.assert_allclose(bp.PCA(2).fit(turned).components_, bp.PCA(2).fit(X).components_, atol=1e-12)
-
-
-@pytest.mark.parametrize("command", ["plan", "fit", "ingest"])
-def test_the_command_line_says_the_same_and_exits_3(command: str, tmp_path: Path) -> None:
-    path = write_anndata(tmp_path, "h5ad", sp.csc_matrix(X))
-    options = {
-        "plan": ["-k", 2],
-        "fit": ["-k", 2, "--model", tmp_path / "out.zarr"],
-        "ingest": [tmp_path / "out.zarr"],
-    }[command]
-    result = run(command, path, *options)
-    assert result.exit_code == 3
-    words = " ".join(result.output.replace("│", " ").split())
-    assert "X is a sparse matrix of shape (50, 6) in compressed columns" in words
-    assert not (tmp_path / "out.zarr").exists()
 
 
 def test_netcdf_3_and_tables_are_rejected_with_what_reads_them(tmp_path: Path) -> None:

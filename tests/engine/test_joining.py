@@ -32,7 +32,6 @@ from bigpca.engine.run import Run
 from bigpca.errors import MemoryBudgetError
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.rows import Rows
-from bigpca.storage.places import ObjectStore
 from tests.faults.kit import start, wait_until, when
 from tests.passes.kit import bits, folded, logged, moments_of, normal, write_store
 
@@ -335,46 +334,3 @@ def test_workers_that_join_are_asked_once_and_what_they_lack_is_rejected_before_
             where = bp.PCA(2, solver="covariance").plan(X).resources.where
             assert re.fullmatch(r"the memory limit of the smallest worker, tcp://127\.0\.0\.1:\d+,", where)
             assert first not in where
-
-
-@pytest.mark.cluster
-@pytest.mark.usefixtures("object_server")
-def test_workers_without_a_shared_disk_have_everything_at_urls_and_one_may_be_killed(
-    empty: Client, tmp_path: Path, mounted: tuple[str, ...]
-) -> None:
-    """Data, checkpoint, model and scores are objects; each worker has mounts of its own, and the first is killed."""
-    at, A = f"s3://rows/{tmp_path.name}", normal(N, D).astype(np.float32)
-    write_store(tmp_path / "a.zarr", A, (50, D))
-    bp.ingest(tmp_path / "a.zarr", f"{at}/a.zarr", chunk_rows=50)
-    with dask.config.set(scheduler="sync"):
-        local = bp.PCA(3, solver="covariance").fit(tmp_path / "a.zarr")
-        scores = local.transform(tmp_path / "a.zarr", out=tmp_path / "scores.zarr").compute()
-    with empty.as_current(), worker(empty, prefix=mounted), ExitStack() as first:
-        first.enter_context(worker(empty, prefix=mounted))
-        groups: list[Event] = []
-
-        def kill(event: Event) -> None:
-            groups.extend([event] if isinstance(event, GroupEvent) else [])
-            if len(groups) == 3:
-                first.close()
-
-        fitted = bp.PCA(3, solver="covariance").fit(f"{at}/a.zarr", checkpoint=f"{at}/run.ckpt", progress=kill)
-        fitted.save(f"{at}/model.zarr")
-        with first:
-            first.enter_context(worker(empty, prefix=mounted))
-            groups.clear()
-            found = bp.load(f"{at}/model.zarr").transform(f"{at}/a.zarr", out=f"{at}/scores.zarr", progress=kill)
-        assert fitted.components_.tobytes() == local.components_.tobytes()
-        assert found.compute().tobytes() == scores.tobytes()
-
-    def left() -> set[str]:
-        outputs = ("a.zarr/", "model.zarr/", "scores.zarr/")
-        return {entry.key for entry in ObjectStore(at).list() if not entry.key.startswith(outputs)}
-
-    if late := left():  # the killed worker's last request may reach the store after the fit's end: the next fit has it
-        (key,) = late
-        assert re.fullmatch(r"run\.ckpt/\w+/pass-\d+/(segment-\d+\.npz|\.bigpca/probe-\w+)", key)
-        with dask.config.set(scheduler="sync"):
-            again = bp.PCA(3, solver="covariance").fit(f"{at}/a.zarr", checkpoint=f"{at}/run.ckpt")
-        assert again.components_.tobytes() == local.components_.tobytes()
-    assert not left()  # no checkpoint, no claim

@@ -61,14 +61,6 @@ class Killer:
 
 
 @pytest.mark.parametrize("with_checkpoint", [False, True])
-def test_threads_give_the_bits_of_one_thread(with_checkpoint: bool, store: Path, expected: Any, tmp_path: Path) -> None:
-    checkpoint = tmp_path / "c" if with_checkpoint else None
-    for workers in (1, 2, 5):
-        with dask.config.set(scheduler="threads", num_workers=workers):
-            assert bits(moments_of(bp.open(store), checkpoint=checkpoint)) == expected
-
-
-@pytest.mark.parametrize("with_checkpoint", [False, True])
 def test_two_workers_give_the_bits_of_one_thread(
     with_checkpoint: bool, store: Path, expected: Any, client: Client, tmp_path: Path
 ) -> None:
@@ -98,21 +90,6 @@ def test_rows_in_memory_beside_a_store_are_sent_to_the_workers_that_read_it(
     assert here.x_rotations_.tobytes() == there.x_rotations_.tobytes()
     monkeypatch.setattr(side_by_side, "SENT_BYTES", Y.nbytes - 1)
     assert bp.CCA(2).plan(X, Y).resources.local
-
-
-def test_states_written_by_the_client_give_the_same_bits(
-    store: Path, expected: Any, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster_module, "_workers_see", lambda client, directory: False)
-    assert bits(moments_of(bp.open(store), checkpoint=tmp_path / "c")) == expected
-    assert bits(moments_of(bp.open(store), checkpoint=tmp_path / "c")) == expected  # from the checkpoint
-
-
-def test_states_kept_on_the_workers_give_the_same_bits(
-    store: Path, expected: Any, client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cluster_module, "CLIENT_BYTES", 0)
-    assert bits(moments_of(bp.open(store))) == expected
 
 
 def test_a_state_too_large_for_the_client_to_write_is_rejected_where_workers_cannot_see_the_checkpoint(

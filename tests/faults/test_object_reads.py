@@ -28,7 +28,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import zarr
-from distributed import Client
 from moto.s3.models import s3_backends
 from scipy.sparse import csr_matrix
 from snailmail import ObjectStore as Server
@@ -589,22 +588,6 @@ class TestCredentials:
         written = [path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()]
         assert len(written) > 8
         assert not any(self.SECRET.encode() in one for one in [*written, *(text.encode() for text in said)])
-
-    @pytest.mark.cluster
-    def test_a_store_that_carries_them_is_rejected_on_workers_without_tls(
-        self, held: ZarrStore[Any], url: str, client: Client
-    ) -> None:
-        with pytest.raises(TypeError, match=r"carries its credentials, .* without encryption. Pass the URL") as caught:
-            bp.PCA(2).fit(zarr.open_array(held, mode="r"))
-        assert self.SECRET not in str(caught.value)
-        sent = pickle.dumps(source_of(bp.open(url)))
-        assert b"secret" not in sent
-        assert len(sent) < 2048
-
-    def test_a_url_with_credentials_is_rejected(self, bucket: str) -> None:
-        with pytest.raises(ValueError, match=r"s3://rows/x was given with credentials") as caught:
-            bp.open(f"s3://name:{self.SECRET}@rows/x")
-        assert self.SECRET not in "".join(traceback.format_exception(caught.value))
 
 
 def test_doctor_says_what_a_store_can_do_within_80_columns(bucket: str) -> None:

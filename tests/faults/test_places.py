@@ -27,7 +27,7 @@ import bigpca as bp
 from bigpca.data import provenance_of
 from bigpca.engine import layout
 from bigpca.engine.events import CheckpointEvent, Event
-from bigpca.errors import CheckpointError, ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError
+from bigpca.errors import ModelFormatError, OutputExistsError, OutputLockedError, OutputWriteError
 from bigpca.storage import objects
 from bigpca.storage.grammar import PROBE
 from bigpca.storage.outputs import Annotations, NpyForm
@@ -42,7 +42,6 @@ from tests.storage.writing import DIMENSION, EXPECTED, begin, beside, fill, read
 from tests.storage.writing import write as write_output
 
 pytestmark = pytest.mark.usefixtures("small_groups", "one_thread")
-every_store = pytest.mark.parametrize("place", PLACES, indirect=True)
 enforced = pytest.mark.parametrize("place", ["memory", "enforces"], indirect=True)
 X = normal(48, 6).astype(np.float32)
 
@@ -101,17 +100,6 @@ def test_an_array_has_the_bits_of_one_on_a_disk(
     assert np.array_equal(read(place), read(tmp_path / "local.zarr"))
     with pytest.raises(OutputExistsError, match=r"exists already \(a Zarr array"):
         run(place)
-
-
-@pytest.mark.parametrize("place", ["memory", "enforces"], indirect=True)
-def test_scores_inherit_the_keys_of_their_rows(place: ObjectStore, model: bp.PCA) -> None:
-    keys = [f"row {i}" for i in range(len(X))]
-    for given in (keys, None):
-        rows, out = (place.at(f"{name}-{given is None}.zarr") for name in ("x", "scores"))
-        bp.ingest(X, rows, keys=given)
-        model.transform(rows, out=out)
-        found = bp.data.stored_keys(out)
-        assert found is None if given is None else found.tolist() == keys
 
 
 class Stop(BaseException):
@@ -381,20 +369,6 @@ def test_workers_without_any_shared_disk_one_of_which_is_killed_give_the_bits_of
     assert numbers(found) == numbers(local)
 
 
-@every_store
-def test_a_model_has_the_bits_of_one_on_a_disk(place: ObjectStore, model: bp.PCA, tmp_path: Path) -> None:
-    model.save(place)
-    model.save(tmp_path / "model.zarr")
-    assert numbers(stored(place)) == numbers(stored(tmp_path / "model.zarr"))
-    assert not stored(beside(place, ".bigpca"))
-    assert np.array_equal(bp.load(place).components_, model.components_)
-    with pytest.raises(OutputExistsError, match=r"exists already \(a bigpca PCA model\)"):
-        model.save(place)
-    other = bp.PCA(2, random_state=0).fit(X)
-    other.save(place, overwrite=True)
-    assert bp.load(place).components_.shape == (2, 6)
-
-
 def test_a_save_that_stops_at_any_request_is_completed_by_a_rerun(model: bp.PCA, tmp_path: Path) -> None:
     model.save(tmp_path / "model.zarr")
     expected, number, done = numbers(stored(tmp_path / "model.zarr")), 0, False
@@ -416,19 +390,6 @@ def test_a_save_that_stops_at_any_request_is_completed_by_a_rerun(model: bp.PCA,
                 assert "zarr.json" in stored(place)
             assert numbers(stored(place)) == expected
             assert not stored(beside(place, ".bigpca"))
-
-
-@every_store
-def test_a_checkpoint_of_another_fit_is_named(place: ObjectStore, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        stopping(patch, 9)
-        with pytest.raises(Stop):
-            bp.PCA(2, solver="covariance").fit(rows, checkpoint=place)
-    assert stored(place)
-    with pytest.raises(CheckpointError, match=r"belongs to another computation \("):
-        bp.PCA(2, solver="krylov").fit(rows, checkpoint=place)
-    bp.PCA(2, solver="covariance").fit(rows, checkpoint=place)
-    assert not stored(place)
 
 
 @enforced
@@ -610,7 +571,7 @@ def test_a_run_that_is_taken_over_while_it_replaces_deletes_nothing_of_the_other
     assert np.array_equal(read(place), EXPECTED + 1)
 
 
-@every_store
+@pytest.mark.parametrize("place", PLACES, indirect=True)
 def test_what_is_replaced_stands_until_the_new_one_is_complete(
     place: ObjectStore, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -704,15 +665,6 @@ def test_objects_without_bytes_are_none(key: str, model: bp.PCA, rows: Path) -> 
         assert stored(place)["zarr.json"]
         with pytest.raises(OutputExistsError):
             write(place)
-
-
-def test_objects_that_are_no_store_are_never_deleted(place: ObjectStore) -> None:
-    place.put("notes.txt", b"precious")
-    with pytest.raises(OutputExistsError, match="1 objects"):
-        begin(place)
-    with pytest.raises(OutputExistsError, match="is 1 objects, and overwriting replaces only rows or scores"):
-        begin(place, overwrite=True)
-    assert stored(place) == {"notes.txt": b"precious"}
 
 
 @pytest.mark.parametrize("place", ["memory"], indirect=True)

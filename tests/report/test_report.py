@@ -15,16 +15,13 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import xarray as xr
-import zarr
 from PIL import Image
 
 import bigpca as bp
 from bigpca.estimators.shared.results import Waiting
-from bigpca.plots.data import fitted, kinds_of, weights
+from bigpca.plots.data import fitted, weights
 from bigpca.report import describe, describing, write_report
 from bigpca.report.describing import (
     citations_of,
@@ -54,7 +51,6 @@ def matrix(n: int = 300, d: int = 12) -> np.ndarray:
 
 X = matrix()
 CLASSES = np.arange(len(X)) % 3
-FIRST = np.arange(3)
 
 
 @pytest.fixture(scope="module")
@@ -358,43 +354,6 @@ def test_columns_of_a_table_are_classes_keys_and_pictures(
     assert found.name(0) == ("row 0" if expected[1] is None else expected[1][0])
 
 
-LABELS, ROWS = np.array(["c", "a", "b", "d"]), np.array(["z", "x", "y", "spare"])
-
-
-def save_parquet(path: Path) -> str:
-    pq.write_table(pa.table({"label": LABELS, "row": ROWS}), path / "t.parquet")
-    return str(path / "t.parquet")
-
-
-def save_parquet_of_features(path: Path) -> str:
-    pq.write_table(pa.table({"feature": [[1.0]] * 4, "label": LABELS, "row": ROWS}), path / "t.parquet")
-    return f"{path}/t.parquet::label"
-
-
-def save_group(path: Path) -> str:
-    group = zarr.open_group(path / "t.zarr")
-    for name, values in {"label": LABELS, "row": ROWS}.items():
-        group.create_array(name, shape=(4,), dtype=str)[:] = values
-    return str(path / "t.zarr")
-
-
-@pytest.mark.parametrize("keyed", ["stored", "given"])
-@pytest.mark.parametrize("save", [save_parquet, save_parquet_of_features, save_group])
-def test_every_table_of_labels_is_joined_to_every_kind_of_keys(
-    save: Callable[[Path], str], keyed: str, tmp_path: Path
-) -> None:
-    keys: Any = ["x", "y", "z"]
-    given: dict[str, Any] = {"scores": X[:3, :1]}
-    if keyed == "stored":
-        bp.PCA(1).fit(X).transform(X[:3], out=tmp_path / "scores.zarr", keys=keys)
-        given = {"scores": tmp_path / "scores.zarr"}
-    else:
-        given["keys"] = keys
-    found = companions(save(tmp_path), n=3, **given)
-    assert (found.labels.tolist(), found.keys.tolist()) == (["a", "b", "c"], keys)
-    assert "joined by the key row" in found.source
-
-
 @pytest.mark.usefixtures("undrawn")
 def test_a_stored_array_of_labels_has_the_keys_beside_it_and_arrays_are_said_to_be_in_order(tmp_path: Path) -> None:
     bp.ingest(np.array([[3.5], [1.5], [2.5]]), tmp_path / "y.zarr", keys=["z", "x", "y"])
@@ -402,40 +361,6 @@ def test_a_stored_array_of_labels_has_the_keys_beside_it_and_arrays_are_said_to_
     assert found.labels.tolist() == [1.5, 2.5, 3.5]
     report = describe(bp.PCA(1).fit(X), scores=X[:, :1], labels=CLASSES)
     assert any("in the order of the rows" in figure.caption for figure in report.figures)
-
-
-KEYED: dict[str, tuple[str, list[str | None] | str]] = {  # beside scores of the rows x, y and z
-    "another order": ("photo,class\nz,c\nx,a\ny,b\nspare,d\n", ["a", "b", "c"]),
-    "some": ("class,id\nb,y\na,x\n", ["a", "b", None]),
-    "doubled": ("class,id\nb,y\na,x\nc,z\nc,x\n", "more than one label: 'x'"),
-    "other keys": ("class,id\nb,2\na,1\nc,3\n", "3 of 3 rows have no label: 'x', 'y', 'z'. The labels have keys"),
-    "no keys": ("class\na\nb\nc\n", ["a", "b", "c"]),
-    "no keys, too few": ("class\na\nb\n", "2 labels for 3 rows"),
-}
-
-
-@pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize(("content", "expected"), KEYED.values(), ids=KEYED)
-def test_a_file_of_labels_is_joined_to_stored_scores_by_key_in_reports_and_figures(
-    content: str, expected: list[str | None] | str, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    model, table, stored = bp.PCA(1).fit(X[:3]), tmp_path / "keyed.csv", tmp_path / "scores.zarr"
-    model.transform(X[:3], out=stored, keys=["x", "y", "z"])
-    table.write_text(content)
-    if isinstance(expected, str):
-        for join in (lambda: describe(model, scores=stored, labels=table), lambda: kinds_of(table, 3, FIRST, stored)):
-            with pytest.raises(ValueError, match=re.escape(expected)):
-                join()
-        return
-    commands = dict(describe(model, scores=stored, labels=table, path="m.zarr").next_steps)
-    assert f"m.zarr --scores {stored} --labels {table} " in commands["A report with labels"]
-    known = companions(table, scores=stored, n=3)
-    assert (known.labels.tolist(), known.keys.tolist()) == (expected, ["x", "y", "z"])
-    by_key = "joined by the key" in known.source
-    assert by_key == ("," in content)
-    drawn = kinds_of(table, 3, FIRST, stored)
-    assert [None if code < 0 else drawn.names[code] for code in drawn.codes] == expected
-    assert ("by position" in caplog.text) != by_key
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -43,11 +43,11 @@
    tests/security/test_tls.py::test_the_command_line_never_connects_in_plain_text_where_encryption_is_required
    tests/security/test_the_code.py::test_no_recipe_listens_on_all_interfaces
 5. Loopback by default, dashboards too
-   tests/security/test_tls.py::test_scheduler_workers_and_dashboards_listen_on_loopback_only
+   tests/test_cluster.py::test_the_recipe_for_one_machine_resumes_gives_the_same_bits_and_rejects_strangers
    tests/security/test_the_code.py::test_every_local_cluster_binds_its_dashboard_to_loopback
 6. TLS of the templates is really spoken
    tests/test_notebook.py::test_the_notebook_runs_over_tls_and_leaves_nothing_in_the_cluster
-   tests/security/test_tls.py::test_the_key_of_a_cluster_is_for_its_owner_only
+   tests/test_cluster.py::test_a_directory_of_certificates_is_private_and_never_overwritten
 7. Files: modes, links, credentials
    tests/security/test_files_written.py::test_files_are_as_private_as_the_umask_asks
    tests/security/test_files_written.py::test_links_in_the_places_of_locks_manifests_and_states_are_not_written_through

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import dask
 import numpy as np
-import psutil
 import pytest
 from distributed import Client
 from distributed.security import Security
@@ -57,19 +56,6 @@ def test_every_connection_of_the_cluster_is_encrypted_and_plain_ones_are_not_eve
         required = client.run(lambda dask_worker: dask_worker.security.require_encryption)
         assert set(required.values()) == {True}
         assert client.run_on_scheduler(lambda dask_scheduler: dask_scheduler.security.require_encryption) is True
-
-
-def test_scheduler_workers_and_dashboards_listen_on_loopback_only(recipe: Recipe) -> None:
-    family = [psutil.Process(recipe.pid), *psutil.Process(recipe.pid).children(recursive=True)]
-    sockets = [link for process in family for link in process.net_connections("inet")]
-    listening = {link.laddr.ip for link in sockets if link.status == psutil.CONN_LISTEN}
-    assert listening == {"127.0.0.1"}
-
-
-def test_the_key_of_a_cluster_is_for_its_owner_only(recipe: Recipe) -> None:
-    files = [recipe.configuration, *recipe.configuration.iterdir()]
-    assert {"key.pem", "cert.pem", "ca.pem", "tls.yaml", "dask.yaml"} <= {path.name for path in files}
-    assert [path for path in files if path.stat().st_mode & 0o077] == []
 
 
 def test_the_command_line_joins_by_the_certificates_of_dask_s_configuration(recipe: Recipe, store: Path) -> None:

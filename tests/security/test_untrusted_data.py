@@ -358,14 +358,6 @@ def test_a_page_of_parquet_whose_checksum_is_wrong_is_named(tmp_path: Path) -> N
         bp.open(path).compute()
 
 
-def test_a_negative_shape_in_a_header_is_named(tmp_path: Path) -> None:
-    (tmp_path / "x.npy").write_bytes(npy_header((-8, 2)) + bytes(64))
-    with pytest.raises(
-        CorruptedChunkError, match=r"x\.npy is not a complete .*its header states the impossible .*\(-8, 2\)"
-    ):
-        bp.open(tmp_path / "x.npy")
-
-
 def test_a_filter_plugin_of_hdf5_is_not_loaded(tmp_path: Path) -> None:
     """HDF5 loads plugins from a folder that the environment names, never from the file; an absent one is an error."""
     with h5py.File(tmp_path / "x.h5", "w") as file:

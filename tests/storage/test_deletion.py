@@ -271,15 +271,6 @@ def test_a_replacement_that_was_begun_is_continued_by_another_model() -> None:
     assert numbers(stored(place)) == numbers(stored(ObjectStore(alone)))
 
 
-def test_a_model_is_not_saved_onto_data_and_claims_nothing_there() -> None:
-    place = ObjectStore(MemoryStore()).at("data")
-    before = put(place, FOREIGN["labels"] + FOREIGN["sibling dump"])
-    for options in ({}, {"overwrite": True}):
-        with pytest.raises(OutputExistsError):
-            MODEL.save(place, **options)
-        assert stored(place) == before
-
-
 @local_or_memory
 def test_a_checkpoint_that_ends_leaves_what_others_put_there(place: Any) -> None:
     kept: dict[str, bytes] = {}
@@ -407,19 +398,6 @@ def test_marks_of_folders_are_not_objects_and_keys_that_no_path_names_stop_a_rep
     found = client.list_objects_v2(Bucket="rows", Prefix=f"{root}/")["Contents"]
     keys = {one["Key"] for one in found}
     assert {*(f"{root}/{key}" for key in marks), strange, f"{root}/{place.prefix}/zarr.json"} <= keys
-
-
-def test_the_command_line_deletes_nothing_of_others(place: ObjectStore, tmp_path: Path) -> None:
-    np.save(tmp_path / "x.npy", X)
-    MODEL.save(place)
-    kept = put(place, FOREIGN["labels"] + FOREIGN["sibling dump"])
-    before = stored(place)
-    done = run_command("fit", tmp_path / "x.npy", "-k", 2, "--model", place, "--overwrite")
-    assert (done.exit_code, "holds 3 files that bigpca did not write" in words(done.output)) == (5, True), done.output
-    assert stored(place) == before
-    place.delete(kept)
-    assert run_command("fit", tmp_path / "x.npy", "-k", 1, "--model", place, "--overwrite").exit_code == 0
-    assert bp.load(place).components_.shape == (1, 4)
 
 
 def test_longer_outputs_leave_no_chunks_to_shorter_ones() -> None:

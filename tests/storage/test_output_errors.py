@@ -1,7 +1,6 @@
 """Outputs: what is rejected, with which numbers, and what a full disk leaves."""
 
 import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 
@@ -35,39 +34,6 @@ def test_too_little_disk_is_rejected_before_anything_is_made(path, monkeypatch):
     with pytest.raises(MemoryBudgetError, match="8 rows of 3 float32, and 1 %"):
         begin(path)
     assert os.listdir(path.parent) == ["scores.zarr.partial"]
-
-
-@pytest.fixture
-def small_disk(tmp_path):
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("mounting a tmpfs needs root")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
-def test_a_full_disk_says_what_to_do_and_the_rerun_continues(small_disk):
-    path = small_disk / "scores.zarr"
-    noise = np.random.default_rng(0).standard_normal((100, 1000)).astype(np.float32)
-    options = {"shape": (200, 1000), "chunk_rows": 10}
-    with begin(path, **options) as output:
-        for index in range(3):
-            output.writer.write(index, noise[:10])
-        (small_disk / "other").write_bytes(b"x" * 880 * 1024)
-        with pytest.raises(OSError, match=r"chunk 3 of .* are free \(No space .*and rerun") as caught:
-            output.writer.write(3, noise[:10])
-        assert caught.value.errno == 28
-    with pytest.raises(MemoryBudgetError):
-        begin(path, **options)
-    (small_disk / "other").unlink()
-    with begin(path, **options) as output:
-        assert output.pending() == list(range(3, 20))
-        for index in output.pending():
-            output.writer.write(index, noise[:10])
-        output.finish()
-    assert np.array_equal(read(path), np.tile(noise[:10], (20, 1)))
 
 
 def test_other_errors_of_the_file_system_pass_through(path, monkeypatch):

@@ -104,16 +104,6 @@ def test_the_manifest_holds_the_crc_of_every_chunk_file(place):
 
 
 @everywhere
-def test_nothing_is_visible_before_finish(place):
-    with begin(place) as output:
-        fill(output)
-        with pytest.raises(FileNotFoundError):
-            read(place)
-        output.finish()
-        assert np.array_equal(read(place), EXPECTED)
-
-
-@everywhere
 def test_finishing_early_names_the_missing_chunks_and_can_go_on(place):
     with begin(place) as output:
         fill(output, [0, 3])
@@ -123,17 +113,6 @@ def test_finishing_early_names_the_missing_chunks_and_can_go_on(place):
         output.finish()
         with pytest.raises(RuntimeError, match="is finished or aborted already"):
             output.finish()
-
-
-@everywhere
-def test_a_resume_writes_what_is_missing(place):
-    with begin(place) as output:
-        fill(output, [3, 1])
-    with begin(place) as output:
-        assert output.pending() == [0, 2, 4]
-        fill(output)
-        output.finish()
-    assert np.array_equal(read(place), EXPECTED)
 
 
 @pytest.mark.parametrize("big", [False, True])
@@ -184,16 +163,6 @@ def test_damaged_chunks_are_redone(path, monkeypatch, damage, big):
         assert output.pending() == [1, 2, 3, 4]
         fill(output)
         assert output.pending() == []
-        output.finish()
-    assert np.array_equal(read(path), EXPECTED)
-
-
-def test_writing_a_chunk_twice_gives_equal_bytes(path):
-    with begin(path) as output:
-        fill(output)
-        first = [output.writer.chunk_path(i).read_bytes() for i in range(5)]
-        fill(output, range(5))
-        assert first == [output.writer.chunk_path(i).read_bytes() for i in range(5)]
         output.finish()
     assert np.array_equal(read(path), EXPECTED)
 
@@ -506,25 +475,3 @@ def test_a_kill_at_any_step_leaves_old_or_new_and_the_rerun_leaves_no_litter(kil
         assert os.listdir(place) == [NAMES[what]]
     assert set(seen) == {1.0 if how == "replace" else None, 2.0}
     assert seen == sorted(seen, key=lambda value: value or 0), "the new content appears once and stays"
-
-
-def test_chunks_finished_before_a_kill_are_kept(tmp_path):
-    child = """
-import os, signal, sys
-import numpy as np
-from bigpca.storage import create_output
-output = create_output(sys.argv[1], shape=(10, 2), dtype="f4", chunk_rows=2, identity="a")
-for index in (4, 0, 2):
-    output.writer.write(index, np.full((2, 2), index, "f4"))
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    path = tmp_path / "x.zarr"
-    assert subprocess.run([sys.executable, "-c", child, str(path)], check=False).returncode == -9
-    assert not path.exists()
-    with create_output(path, shape=(10, 2), dtype="f4", chunk_rows=2, identity="a") as output:
-        assert output.pending() == [1, 3]
-        for index in output.pending():
-            output.writer.write(index, np.full((2, 2), index, "f4"))
-        output.finish()
-    assert zarr.open_array(path, mode="r")[:, 0].tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
-    assert os.listdir(tmp_path) == ["x.zarr"]
