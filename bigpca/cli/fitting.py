@@ -83,7 +83,7 @@ def transform(
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         import bigpca
         from bigpca.data.keys import row_keys
-        from bigpca.data.provenance import fingerprint_of, stamping
+        from bigpca.data.provenance import fingerprint_of, recording
         from bigpca.data.sources import rows_stamp
         from bigpca.quality.memory import MemoryMeter
 
@@ -100,7 +100,11 @@ def transform(
                 reject_existing(scores, overwrite, "scores")
             output.resume = f"Finished score chunks are kept. To resume:\n  {command_line()}"
             start = time.monotonic()
-            with MemoryMeter(client) as meter, TerminalProgress() as bar, stamping(stamp, fingerprint):
+            with (
+                MemoryMeter(client) as meter,
+                TerminalProgress() as bar,
+                recording(stamp=stamp, fingerprint=fingerprint),
+            ):
                 progress = shown(bar, output, scores)
                 to = {"out": scores, "overwrite": overwrite, "progress": progress, "keys": own}
                 if made:
@@ -156,7 +160,7 @@ def update(
     out = outputs.model
     with reporting(shows.as_json, shows.debug, quiet=shows.quiet) as output:
         import bigpca
-        from bigpca.data.provenance import fingerprint_of, stamping
+        from bigpca.data.provenance import fingerprint_of, recording
         from bigpca.data.sources import rows_stamp
 
         reject_shared_paths(source, model=out)
@@ -178,7 +182,7 @@ def update(
                 out = old  # which has all rows: nothing is written
             elif made_at(out, fingerprint, type(model).__name__) is None:
                 reject_existing(out, outputs.overwrite, "model")
-                with TerminalProgress() as bar, stamping(stamp, fingerprint):
+                with TerminalProgress() as bar, recording(stamp=stamp, fingerprint=fingerprint):
                     model.partial_fit(rows, **given, progress=shown(bar, output, None))
                     model.save(out, overwrite=outputs.overwrite)
         seconds = time.monotonic() - start
@@ -412,14 +416,14 @@ def _fit_and_save(output: Streams, model: Any, planned: Planned, outputs: Output
     What an equal command has ``made`` before is kept: the model, and then its scores.
     """
     data = planned.data
-    from bigpca.data.provenance import stamping
+    from bigpca.data.provenance import recording
 
     checkpoint = outputs.checkpoint
     output.resume = "Progress was not stored. Give --checkpoint PATH to be able to resume."
     if checkpoint is not None:
         output.resume = f"Finished segments are kept in {checkpoint}. To resume:\n  {command_line()}"
     counter, start = PassCounter(), time.monotonic()
-    with TerminalProgress() as bar, stamping(planned.stamp, planned.fingerprint):
+    with TerminalProgress() as bar, recording(stamp=planned.stamp, fingerprint=planned.fingerprint):
         if made:
             output.show({"kept": KEPT.format(outputs.model)})
         else:

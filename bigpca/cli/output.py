@@ -229,7 +229,7 @@ def reporting(as_json: bool, debug: bool, *, quiet: bool = False) -> Iterator[St
             output.doing("bigpca is starting ...")  # the slow imports follow
             from bigpca.data.provenance import recording
 
-            with recording(command_line()):
+            with recording(command=command_line()):
                 yield output
             output.doing("")
         except (typer.Exit, typer.BadParameter, typer.Abort):

@@ -218,7 +218,7 @@ def ingest(
         reject_shared_paths(source, store=store)
         import bigpca
         from bigpca.data.keys import row_keys
-        from bigpca.data.provenance import fingerprint_of, stamping
+        from bigpca.data.provenance import fingerprint_of, recording
         from bigpca.data.sources import rows_stamp
 
         with running(cluster):
@@ -235,7 +235,7 @@ def ingest(
                 output.show({"kept": KEPT.format(store)})
             else:
                 to: dict[str, Any] = {"overwrite": overwrite, "dtype": dtype, "chunk_rows": chunk_rows, "keys": own}
-                with TerminalProgress() as bar, stamping(stamp, fingerprint):
+                with TerminalProgress() as bar, recording(stamp=stamp, fingerprint=fingerprint):
                     bigpca.ingest(data, store, **to, progress=shown(bar, output, store))
         seconds = time.monotonic() - start
         record, rows = _describe_source(store, None)

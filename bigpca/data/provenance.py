@@ -11,13 +11,14 @@ import math
 import os
 import platform
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -39,9 +40,7 @@ MAX_TEXT = 4096  # characters of a field
 MAX_VERSIONS = 64  # packages of a record
 STATISTICS = ("t2", "spe", "mahalanobis")  # columns of other outputs of models
 ROWS = "rows"  # what a reconstruction is
-_COMMAND: ContextVar[str] = ContextVar("command", default="")
-_STAMP: ContextVar[tuple[str | None, str | None]] = ContextVar("stamp", default=(None, None))
-_PEAK: ContextVar[Callable[[], int] | None] = ContextVar("peak", default=None)
+_RECORDED: ContextVar[Mapping[str, Any]] = ContextVar("recorded", default=MappingProxyType({}))
 
 
 def _checked_versions(value: Any, *_: object) -> dict[str, str]:
@@ -153,22 +152,21 @@ class Provenance(Shown):
         reads: float,
         made: Made = Made(),
     ) -> Provenance:
-        """Record a run that ends now; what :func:`recording` and :func:`measuring` know goes before ``call``."""
-        found = public(", ".join(filter(None, sources)))
-        peak = _PEAK.get()
+        """Record a run that ends now; the command that :func:`recording` knows goes before ``call``."""
+        found, known = public(", ".join(filter(None, sources))), _RECORDED.get()
         return cls(
             source=_short(found),
             member=_short(member),
             rows=rows,
-            call=_short(public(_COMMAND.get() or call)),
+            call=_short(public(known.get("command") or call)),
             seconds=seconds,
             reads=reads,
-            peak_bytes=None if peak is None else peak(),
+            peak_bytes=known["peak"]() if "peak" in known else None,
             date=datetime.now(UTC).isoformat(timespec="seconds"),
             model=made.model,
             versions=versions(PACKAGES),
-            stamp=_STAMP.get()[0],
-            fingerprint=_STAMP.get()[1],
+            stamp=known.get("stamp"),
+            fingerprint=known.get("fingerprint"),
             what=made.what,
         )
 
@@ -324,9 +322,19 @@ def versions(packages: Iterable[str]) -> dict[str, str]:
     return {"python": platform.python_version()} | {name: version_of(name) for name in packages}
 
 
-def recording(command: str) -> AbstractContextManager[None]:
-    """Record this command line as what made the models and stores in the context."""
-    return during(_COMMAND, command)
+def recording(**known: Any) -> AbstractContextManager[None]:
+    """Record of the models and stores that are made in the context what else is known, beside what callers said.
+
+    Parameters
+    ----------
+    command : str
+        The command line that makes them.
+    stamp, fingerprint : str or None
+        What identifies the rows, and the command that makes outputs of them.
+    peak : callable
+        Returns the measured memory in bytes.
+    """
+    return during(_RECORDED, {**_RECORDED.get(), **known})
 
 
 def fingerprint_of(model: Any, stamp: str | None, given: object) -> str | None:
@@ -345,16 +353,6 @@ def fingerprint_of(model: Any, stamp: str | None, given: object) -> str | None:
         return None
     parameters = None if model is None else repr(sorted(model.get_params().items()))
     return str(tokenize(type(model).__name__, parameters, stamp, given))
-
-
-def stamping(stamp: str | None, fingerprint: str | None = None) -> AbstractContextManager[None]:
-    """Record what identifies the rows of the models made in the context, and the command that makes them."""
-    return during(_STAMP, (stamp, fingerprint))
-
-
-def measuring(peak: Callable[[], int]) -> AbstractContextManager[None]:
-    """Record what ``peak`` returns, in bytes, as the measured memory of the models and stores made in the context."""
-    return during(_PEAK, peak)
 
 
 def given_array(X: Any, rows: Any, scores: Any) -> tuple[Any, str]:

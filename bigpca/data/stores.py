@@ -31,7 +31,7 @@ from bigpca.data.keys import KeyList
 from bigpca.data.provenance import Made, Provenance
 from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import row_range
-from bigpca.data.zarr_arrays import Cell, ChunkFiles, Opened, arrays_of, open_node
+from bigpca.data.zarr_arrays import Cell, ChunkFiles, arrays_of, open_node
 from bigpca.engine.events import ProgressArgument, resolve_progress
 from bigpca.engine.layout import SLAB_BYTES
 from bigpca.engine.planning import MIN_GROUP_BYTES, PIECES
@@ -569,10 +569,10 @@ def _verified(given: Any, location: str) -> VerifyReport:
         except ValueError as error:
             unread.append(str(error))
             continue
-        walk = _Walk(ChunkFiles.of(array), _manifest(array))
-        checksummed &= bool(walk.manifest) or zarr_format.has_checksum(walk.files.document)
+        files, manifest = ChunkFiles.of(array), _manifest(array)
+        checksummed &= bool(manifest) or zarr_format.has_checksum(files.document)
         with without_credentials(location):
-            for key, verdict in walk.run():
+            for key, verdict in _verdicts(files, manifest):
                 chunks += 1
                 if verdict:
                     found[verdict].append(f"{name}/{key}" if name else key)
@@ -607,34 +607,28 @@ def _manifest(array: zarr.Array[Any]) -> Mapping[str, int]:
     return manifest.get("chunks") or {}
 
 
-@dataclass(frozen=True)
-class _Walk:
-    files: ChunkFiles
-    manifest: Mapping[str, int]
+def _verdicts(files: ChunkFiles, manifest: Mapping[str, int]) -> Iterator[tuple[str, str]]:
+    """Yield (key, verdict) of every chunk in order; the verdict of a good chunk is empty."""
+    threads = max(1, min(THREADS, DECODED_BYTES // max(files.cell_bytes, 1)))
+    cells = files.all_cells()
+    with ThreadPoolExecutor(threads, thread_name_prefix="bigpca-verify") as pool:
+        while batch := list(itertools.islice(cells, 1024)):
+            yield from pool.map(partial(_verdict, files, manifest), batch)
 
-    def run(self) -> Iterator[tuple[str, str]]:
-        """Yield (key, verdict) of every chunk in order; the verdict of a good chunk is empty."""
-        threads = max(1, min(THREADS, DECODED_BYTES // max(self.files.cell_bytes, 1)))
-        cells = self.files.all_cells()
-        with ThreadPoolExecutor(threads, thread_name_prefix="bigpca-verify") as pool:
-            while batch := list(itertools.islice(cells, 1024)):
-                yield from pool.map(self._judge, batch)
 
-    def _judge(self, cell: Cell) -> tuple[str, str]:
-        with closing(self.files.whole(cell)) as opened:
-            return self.files.key(cell), self._verdict(cell, opened)
-
-    def _verdict(self, cell: Cell, opened: Iterator[Opened]) -> str:
-        files, known = self.files, self.manifest.get(self.files.key(cell))
-        try:
+def _verdict(files: ChunkFiles, manifest: Mapping[str, int], cell: Cell) -> tuple[str, str]:
+    key = files.key(cell)
+    known = manifest.get(key)
+    try:
+        with closing(files.whole(cell)) as opened:
             one = next(opened)
             if one.file is None:
-                return "missing"
+                return key, "missing"
             if known is not None and one.size <= files.decoder.max_stored and zlib.crc32(one.file.read()) == known:
-                return ""
+                return key, ""
             files.decoder.decode(one.file, one.size, files.empty([part.stop for part in one.own]), one.own)
-        except Exception as error:
-            if not is_decode_error(error):
-                raise
-            return "damaged"
-        return "" if known is None else "damaged"
+    except Exception as error:
+        if not is_decode_error(error):
+            raise
+        return key, "damaged"
+    return key, "" if known is None else "damaged"

@@ -83,7 +83,7 @@ class Layout:
     @cached_property
     def read_rows(self) -> int:
         """Rows of the largest read."""
-        return int(np.diff(self.reads).max(initial=0))
+        return max((stop - start for start, stop in self.reads), default=0)
 
     def rows_of(self, group: int) -> tuple[int, int]:
         """Return the rows [start, stop) of a group."""

@@ -320,21 +320,19 @@ class Origin:
         if self.stored is not None and kind_of(self.stored.path) == "disk":
             with one_look(self.seen):
                 return digest(self.stored.stamps(start, stop))
-        return self._stamp_of_all() if self._digest is None else self._digest
+        return self.files_digest() if self._digest is None else self._digest
 
-    def _stamp_of_all(self) -> str:
-        """Digest of (key, size, change) of all files as they are now, or as they were just opened."""
+    def files_digest(self) -> str:
+        """Digest of (key, size, change) of all files, as they are now or were just opened; "" where there is none."""
+        held = self.stored is not None and (self.stored.in_memory or isinstance(self.stored, BatchRows))
+        if held or self.unstamped:
+            return ""
         found, self.opened_as = self.opened_as, ""
         if not found:
             with one_look() as self.seen:
                 found = digest([source.token() for source in self.sources])
         self._digest = found
         return found
-
-    def files_digest(self) -> str:
-        """Digest of (key, size, change) of all files as they are now; empty where there is none."""
-        held = self.stored is not None and (self.stored.in_memory or isinstance(self.stored, BatchRows))
-        return "" if held or self.unstamped else self._stamp_of_all()
 
     @cached_property
     def unstamped(self) -> str:

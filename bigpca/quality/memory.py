@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 import psutil
 
-from bigpca.data.provenance import measuring
+from bigpca.data.provenance import recording
 from bigpca.engine.local import workers_of
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class MemoryMeter:
         idle = [] if self._remote is None else self._remote.run(_resident_total).values()
         self.baseline_bytes = self._highest = process_tree_bytes() + sum(idle)
         self._thread.start()
-        self._recorded = measuring(self._peak_now)
+        self._recorded = recording(peak=self._peak_now)
         self._recorded.__enter__()
         return self
 

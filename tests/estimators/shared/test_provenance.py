@@ -16,7 +16,7 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.data import provenance
-from bigpca.data.provenance import MAX_TEXT, Provenance, measuring, provenance_of, recording
+from bigpca.data.provenance import MAX_TEXT, Provenance, provenance_of, recording
 from bigpca.errors import format_bytes
 from tests.builders import data_with_spectrum, power_law
 
@@ -77,7 +77,7 @@ def test_scores_record_the_model_that_made_them(rows: Path, tmp_path: Path) -> N
 def test_equal_fits_give_equal_files_and_parameters_but_for_the_provenance(rows: Path, tmp_path: Path) -> None:
     found = []
     for name, command in (("a", ""), ("b", "bigpca fit rows.zarr")):
-        with recording(command):
+        with recording(command=command):
             model = bp.PCA(2).fit(rows, checkpoint=tmp_path / "checkpoint")
         model.save(tmp_path / name)
         found.append(files(tmp_path / name))
@@ -162,7 +162,8 @@ def test_a_saved_model_compares_its_plan_with_what_was_measured(rows: Path, tmp_
 
 
 def test_credentials_are_never_recorded_and_long_texts_are_cut() -> None:
-    with recording("bigpca fit 's3://key:secret@bucket/x.zarr?sig=4be9a0c1' --model m.zarr"), measuring(lambda: 7):
+    command = "bigpca fit 's3://key:secret@bucket/x.zarr?sig=4be9a0c1' --model m.zarr"
+    with recording(command=command), recording(peak=lambda: 7):
         made = Provenance.now(["https://me:pass@host/x?token=12345678"], "m" * 9999, 1, "", seconds=1.0, reads=1.0)
     assert made.call == "bigpca fit 's3://bucket/x.zarr' --model m.zarr"
     assert (made.source, made.peak_bytes) == ("https://host/x", 7)
