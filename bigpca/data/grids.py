@@ -228,7 +228,6 @@ class Grid:
 def kept_view(grid: Grid) -> View | None:
     """Return the view of all places of a grid that are its columns, as in the fit; None for all as they are."""
     missing = grid.missing
-    missing.check_size(grid.width)
     if grid.kept is None:
         return View((grid.width,), pattern=RowPattern(missing=missing), missing=missing) if missing else None
     return View((grid.width,), columns=grid.kept, absent=grid.why, missing=missing)

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from bigpca.arrays import unmasked
-from bigpca.errors import an, brief, closest, counted
+from bigpca.errors import an, brief, closest
 
 Taken: TypeAlias = slice | NDArray[np.int64]
 SPELLING = '"n c h w -> (n h w) c" was expected: samples, rows and columns'
@@ -152,24 +152,19 @@ Axes: TypeAlias = tuple[tuple[str, ...], ...]  # of one side of a pattern: names
 
 @dataclass(frozen=True)
 class MissingCodes:
-    """Stored values that mean that there is none: in all columns, or in some; none is false.
+    """Stored values that mean that there is none, in any column; none is false.
 
     Attributes
     ----------
-    codes : tuple of (number, None or tuple of int)
-        A code, and the columns of a sample in which it is one; None for all.
-    length : int or None
-        Of a sample, because an array has an entry for each column.
+    codes : tuple of number
+        In ascending order.
     """
 
-    codes: tuple[tuple[int | float, tuple[int, ...] | None], ...] = ()
-    length: int | None = None
+    codes: tuple[int | float, ...] = ()
 
     @classmethod
     def of(cls, given: Any) -> MissingCodes:
-        """Return what a user wrote: a number, several in a sequence, or an array of one a column.
-
-        Codes themselves are returned as they are.
+        """Return what a user wrote, a number or several in a sequence; codes themselves as they are.
 
         Raises
         ------
@@ -177,54 +172,22 @@ class MissingCodes:
 
         Examples
         --------
-        >>> [str(MissingCodes.of(one)) for one in (-1, (-9, np.float32(-1.0)), np.array([99, np.nan, -1]))]
-        ['-1', '-9 and -1', '-1 (in 1 column) and 99 (in 1 column)']
+        >>> [str(MissingCodes.of(one)) for one in (-1, (-9, np.float32(-1.0)))]
+        ['-1', '-9 and -1']
         """
         if given is None or isinstance(given, cls):
             return given or NO_CODES
-        if isinstance(given, np.ndarray) and given.ndim == 1 and given.dtype.kind in "iuf":
-            found: dict[int | float, list[int]] = {}
-            for column, code in enumerate(given.tolist()):
-                if code == code:  # NaN where there is none
-                    found.setdefault(_codes(code)[0], []).append(column)
-            return cls(tuple((code, tuple(columns)) for code, columns in sorted(found.items())), len(given))
-        return cls(tuple((code, None) for code in sorted(set(_codes(given)))))
+        return cls(tuple(sorted(set(_codes(given)))))
 
     def __bool__(self) -> bool:
         return bool(self.codes)
-
-    @property
-    def everywhere(self) -> set[int | float]:
-        """The codes of all columns."""
-        return {code for code, columns in self.codes if columns is None}
-
-    def check_size(self, size: int) -> None:
-        """Reject an array of another length than samples have, and columns that they do not have; raises ValueError."""
-        last = max((column for _, columns in self.codes for column in columns or ()), default=-1)
-        if self.length not in (None, size) or last >= size:
-            raise ValueError(
-                f"missing_value has {self.length or last + 1} entries, but a sample {size} columns. Give one for each."
-            )
-
-    def at(self, columns: NDArray[np.int64] | None) -> MissingCodes:
-        """Return those of the chosen columns of a sample, by their places among these."""
-        if columns is None:
-            return self
-        place = {column: i for i, column in enumerate(columns.tolist())}
-        found = ((code, own and tuple(place[one] for one in own if one in place)) for code, own in self.codes)
-        return MissingCodes(tuple((code, own) for code, own in found if own != ()))
-
-    def placed(self, columns: NDArray[np.int64]) -> MissingCodes:
-        """Return those of samples in which the columns stand elsewhere; the reverse of :meth:`at`."""
-        places = columns.tolist()
-        return MissingCodes(tuple((code, own and tuple(places[i] for i in own)) for code, own in self.codes))
 
     def check(self, dtype: np.dtype[Any]) -> None:
         """Reject codes that values of a dtype cannot have; raises ValueError."""
         if dtype.kind == "f":
             return
         low, high = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        for code, _ in self.codes:
+        for code in self.codes:
             if code != int(code) or not low <= code <= high:
                 raise ValueError(
                     f"missing_value = {code}, but the values are {dtype}, whole numbers from {low} to {high}, so none "
@@ -233,14 +196,9 @@ class MissingCodes:
 
     def decoded(self, samples: NDArray[Any]) -> NDArray[Any]:
         """Return samples (b, d) with NaN in place of codes, as floats that hold all other values."""
-        first, own = self.codes[0]
-        if len(self.codes) == 1 and own is None:
-            absent = samples == first
-        else:
-            absent = np.zeros(samples.shape, bool)
-            for code, columns in self.codes:
-                places: Any = slice(None) if columns is None else list(columns)
-                absent[:, places] |= samples[:, places] == code
+        absent = samples == self.codes[0]
+        for code in self.codes[1:]:
+            absent |= samples == code
         return np.where(absent, self.dtype(samples.dtype).type(np.nan), samples)
 
     @staticmethod
@@ -248,34 +206,19 @@ class MissingCodes:
         """Return the dtype of decoded samples."""
         return stored if stored.kind == "f" else np.result_type(stored, np.float32)
 
-    def constants(self, d: int) -> list[NDArray[np.float32]]:
-        """Return arrays with which rows of d columns are compared by other libraries: NaN where a code is none."""
-        made = []
-        for code, columns in self.codes:
-            places: Any = ... if columns is None else list(columns)
-            made.append(np.full(() if columns is None else d, np.nan, np.float32))
-            made[-1][places] = code
-        return made
-
     def __str__(self) -> str:
-        parts = [
-            f"{code:g}" + ("" if columns is None else f" (in {counted(len(columns), 'column')})")
-            for code, columns in self.codes
-        ]
-        return " and ".join(parts)
+        return " and ".join(f"{code:g}" for code in self.codes)
 
     def to_json(self) -> Any:
-        """Return JSON values: one code of all columns alone, else each with its columns."""
-        if len(self.codes) == 1 and self.codes[0][1] is None:
-            return self.codes[0][0]
-        return [[code, columns and list(columns)] for code, columns in self.codes]
+        """Return JSON values: one code alone, or each with None, for all columns."""
+        return self.codes[0] if len(self.codes) == 1 else [[code, None] for code in self.codes]
 
     @classmethod
     def from_json(cls, values: Any) -> MissingCodes:
-        """Return what :meth:`to_json` gave."""
-        if not isinstance(values, list):
-            return cls.of(values)
-        return cls(tuple((_codes(code)[0], columns and tuple(map(int, columns))) for code, columns in values))
+        """Return what :meth:`to_json` gave; raises ValueError for codes of single columns."""
+        if isinstance(values, list) and any(columns is not None for _, columns in values):
+            raise ValueError("it has codes of missing values for single columns")
+        return cls.of([code for code, _ in values] if isinstance(values, list) else values)
 
 
 NO_CODES = MissingCodes()
@@ -287,8 +230,8 @@ def _codes(given: Any) -> list[int | float]:
     for code in codes or [given]:
         if isinstance(code, bool | np.bool_) or not isinstance(code, Real):
             raise TypeError(
-                f"missing_value = {code!r} is {an(type(code).__name__)}, not a number such as -1. Codes of single "
-                "columns are an array with one code for each column (NaN for none)."
+                f"missing_value = {brief(repr(code))} is {an(type(code).__name__)}, not a number such as -1. Codes of "
+                "single columns are replaced before: dask.array.where(X == codes, numpy.nan, X)."
             )
         if not math.isfinite(code):
             raise ValueError(
@@ -354,11 +297,6 @@ class RowPattern:
             if size < 1:
                 raise ValueError(f"{name} = {size}; the size of an axis is at least 1. Positions are a list: [{size}].")
         taken = tuple((name, Positions.of(value, name)) for name, value in axes.items() if name not in sizes)
-        if len(missing.everywhere) < len(missing.codes):
-            raise ValueError(
-                f"missing_value has codes of single columns, but the pattern {text!r} makes other columns. Give codes "
-                "of all columns, or leave out pattern=."
-            )
         return cls(text, tuple(sizes.items()), taken, chosen, missing=missing)
 
     def masked(self, places: NDArray[np.int64]) -> RowPattern:

@@ -188,7 +188,7 @@ def open(
     pattern: str | None = None,
     columns: slice | Sequence[int] | Sequence[str] | Array | None = None,
     keys: str | None = None,
-    missing_value: float | Sequence[float] | Array | None = None,
+    missing_value: float | Sequence[float] | None = None,
     fill: str | float | None = "default",
     mask: ArrayLike | None = None,
     covariates: Input | None = None,
@@ -234,10 +234,9 @@ def open(
     keys : str, optional
         The column of Parquet that names the rows, and is not a feature. By default an
         index that pandas wrote, if it has a name or holds strings. Labels, weights and scores are joined by it.
-    missing_value : number, list of numbers or array, optional
-        The code of missing values, such as -1 in genotypes, or a list of codes. An array has one code for each stored
-        column (NaN for none). They become NaN as rows are read, in float32 for integers of up to 16 bits and in float64
-        for others. By default there is none.
+    missing_value : number or list of numbers, optional
+        The code of missing values, such as -1 in genotypes, or a list of codes. They become NaN as rows are read, in
+        float32 for integers of up to 16 bits and in float64 for others. By default there is none.
     fill : {"default"}, int, float or None, default "default"
         How to treat netCDF variables without an attribute for missing values. By default, the default fill of netCDF-4
         in variables without ``_FillValue`` is missing: it becomes NaN in floats, and is an error in integers, where it
@@ -313,7 +312,7 @@ def open(
             rows = open_samples(matrix, missing_chunks=missing_chunks)[0]
             source, member = with_index(named(rows, names), source), None
         if asked:
-            options["codes"] = described.missing.everywhere
+            options["codes"] = described.missing.codes
         if keys is not None or (columns is not None and (at_path or isinstance(source, list))):
             own = columns if isinstance(columns, list | tuple) else (None,)
             texts = tuple([one for one in own if isinstance(one, str)])
@@ -355,7 +354,6 @@ def _on_grid(X: da.Array, labels: Labels, described: RowPattern, mask: Any) -> d
     if grid.kept is not None:
         described.masked(grid.kept)
     described.missing.check(X.dtype)
-    described.missing.check_size(grid.width)
     grid = replace(grid, missing=described.missing)
     return carrying(viewed(X, cast("View", kept_view(grid))), labels=replace(labels, grid=grid))
 

@@ -77,7 +77,6 @@ class View:
         """
         sizes = pattern.sample(shape)
         positions = pattern.positions(sizes)
-        pattern.missing.check_size(math.prod(shape))
         whole = cls(sizes, *pattern.axes(len(sizes)), positions, pattern=pattern, missing=pattern.missing)
         if pattern.columns is None:
             return whole

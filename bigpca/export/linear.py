@@ -91,7 +91,7 @@ def write_onnx(
     *,
     overwrite: bool,
     before: Sequence[RowPreprocessor] = (),
-    missing: Sequence[NDArray[np.float32]] = (),
+    missing: Sequence[float] = (),
 ) -> Path | str:
     """Write a model of ONNX with the input ``rows`` (n, d) and the output ``scores`` (n, k), both float32.
 
@@ -117,8 +117,8 @@ def write_onnx(
     made, kind = onnx.helper, onnx.TensorProto.FLOAT
     nodes: list[Any] = []
     rows = "rows"
-    for i, codes in enumerate(missing):
-        values |= {f"missing_{i}": codes, "nan": np.array(np.nan, np.float32)}
+    for i, code in enumerate(missing):
+        values |= {f"missing_{i}": np.array(code, np.float32), "nan": np.array(np.nan, np.float32)}
         nodes += [
             made.make_node("Equal", [rows, f"missing_{i}"], [f"absent_{i}"]),
             made.make_node("Where", [f"absent_{i}", "nan", rows], [f"decoded_{i}"]),

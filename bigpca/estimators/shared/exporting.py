@@ -312,7 +312,7 @@ class LinearExports(BaseEstimator):
         """
         check_is_fitted(self)
         linear = linear_rows(self).linear(self.n_features_in_)
-        missing = self._steps.missing_value.constants(self.n_features_in_)
+        missing = self._steps.missing_value.codes
         return write_onnx(linear, path, overwrite=overwrite, before=fitted_preprocessors(self), missing=missing)
 
     def to_torch(self) -> torch.nn.Module:

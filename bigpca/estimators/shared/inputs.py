@@ -145,7 +145,7 @@ class Steps:
     @property
     def missing_value(self) -> MissingCodes:
         """The values in rows that stand for missing ones."""
-        return NO_CODES if self.view is None else self.view.missing.at(self.view.columns)
+        return NO_CODES if self.view is None else self.view.missing
 
 
 def open_rows(X: Unchecked, estimator: str, *, minimum: int = 1, single: bool = False) -> Rows:
@@ -423,7 +423,7 @@ def viewed_as(view: View, rows: Rows, known: Names, name: str) -> Rows:
         return _decoded(view, rows, name)
     again = _view_again(view, rows, known, name)
     if again is None and view.missing:
-        again = View.of(RowPattern(missing=view.missing.at(view.columns)), (rows.viewed_columns,))
+        again = View.of(RowPattern(missing=view.missing), (rows.viewed_columns,))
         known = rows.origin.names  # of rows whose columns are compared with those of the fit
     if again is None:
         return rows
@@ -433,15 +433,14 @@ def viewed_as(view: View, rows: Rows, known: Names, name: str) -> Rows:
 
 def _decoded(view: View, rows: Rows, name: str) -> Rows:
     """Return rows of a view, in whose samples the codes of missing values are those of the fit, if it had some."""
-    stored, own, missing = rows.origin.samples, rows.origin.view, view.missing.at(view.columns)
-    if not missing or own is None or own.missing.at(own.columns) == missing:
+    stored, own, missing = rows.origin.samples, rows.origin.view, view.missing
+    if not missing or own is None or own.missing == missing:
         return rows
     if own.missing:
         raise ValueError(
             f"missing_value = {own.missing} in X, but {name} was fitted with missing_value = {missing}. Give X the "
             "code of the fit, or NaN where values are missing."
         )
-    missing = missing if own.columns is None else missing.placed(own.columns)
     return rows.shown(viewed(stored, replace(own, missing=missing), carried(rows.X).names))
 
 
@@ -461,8 +460,7 @@ def _view_again(view: View, rows: Rows, known: Names, name: str) -> View | None:
         if list(known) == list(rows.origin.names) or not set(known) <= set(rows.origin.names):
             return None
         chosen, width = _places(list(known), rows, name), rows.viewed_columns
-        missing = view.missing.at(view.columns).placed(chosen)
-        return View((width,), columns=chosen, pattern=pattern, missing=missing)
+        return View((width,), columns=chosen, pattern=pattern, missing=view.missing)
     given, remedy = f"X has shape {(rows.X.shape[0], *shape)}", "bp.open(X, pattern=...) says what its rows are."
     if len(shape) > 1 and pattern.text is not None:
         again = View.of(pattern, shape) if len(shape) + 1 == pattern.dimensions else None
