@@ -10,8 +10,8 @@ from bigpca.engine.run import Run
 from bigpca.estimators.linear.maps import Sketching, given_sketch
 from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.fit import Fit
-from bigpca.estimators.shared.inputs import Unchecked, reject_non_finite
-from bigpca.estimators.shared.opening import policies, rows_of_fit
+from bigpca.estimators.shared.inputs import Unchecked, policies, reject_non_finite
+from bigpca.estimators.shared.opening import rows_of_fit
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import Estimator, with_parameters
 from bigpca.passes.rows import Rows

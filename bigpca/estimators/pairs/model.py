@@ -32,7 +32,7 @@ from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.shared.exporting import Inverts
 from bigpca.estimators.shared.files import OF_VALUES
 from bigpca.estimators.shared.growing import check_same_steps, kept_by
-from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, settle_non_finite
+from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, policies, settle_non_finite
 from bigpca.estimators.shared.labelled import (
     common_grid,
     dataset_of,
@@ -41,15 +41,14 @@ from bigpca.estimators.shared.labelled import (
     labels_for,
     on_fitted_grid,
     open_side,
+    without_absent_columns,
 )
 from bigpca.estimators.shared.opening import (
     fitted_preprocessors,
     opened,
     placed_in_folds,
-    policies,
     read_once,
     reject_groups,
-    without_absent_columns,
 )
 from bigpca.estimators.shared.outputs import (
     Destination,

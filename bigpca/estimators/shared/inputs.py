@@ -55,6 +55,7 @@ from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import Affine, GeneMap, RowPreprocessor, row_of
 from bigpca.passes.residuals import Residuals
 from bigpca.passes.rows import Rows, as_given
+from bigpca.settings import setting
 from bigpca.solvers.scaling import Whitening
 from bigpca.storage.files import Look, digest, one_look
 
@@ -327,12 +328,19 @@ def as_fitted(estimator: BaseEstimator, rows: Rows) -> Rows:
 
 
 def alleles_of(known: NDArray[np.object_], rows: Rows, name: str) -> Rows:
-    """Return genotypes at the variants of a fit, as counts of its alleles; see ``match_alleles``."""
-    names = variants_of(rows) if known[0].count(":") >= 3 else None
-    if names is None or min(name.count(":") for name in known) < 3:  # other names
+    """Return genotypes, and rows that were taken from these, at the variants of a fit, as counts of its alleles.
+
+    See ``match_alleles``. Other rows are returned as they are.
+    """
+    if known[0].count(":") < 3 or min(one.count(":") for one in known) < 3:  # other names
+        return rows
+    origin, names = rows.origin, rows.origin.names
+    lazily = origin.stored is None and origin.arrays is not None and names is not None
+    stored = [source_of(base) for base in taken_from(rows.X).bases] if lazily else [origin.stored]
+    if names is None or not all(one is not None and one.format in ("bed", "pgen") for one in stored):
         return rows
     if np.array_equal(names, known):
-        return rows if rows.origin.names is not None else rows.shown(rows.X, names=known)
+        return rows
     from bigpca.data.genotypes import match_alleles  # with other formats of files, of no use to arrays
 
     places, swapped = match_alleles(known.tolist(), names.tolist(), name)
@@ -340,14 +348,6 @@ def alleles_of(known: NDArray[np.object_], rows: Rows, name: str) -> Rows:
     if swapped.any():
         X = project_lazily(X, Affine(swapped * np.float64(2), np.where(swapped, -1.0, 1.0)), len(known))
     return rows.shown(X, names=known, sample=(len(known),))
-
-
-def variants_of(rows: Rows) -> Names:
-    """Return the variants of genotypes, and of rows that were taken from these, such as slices; None for other rows."""
-    origin = rows.origin
-    lazily = origin.stored is None and origin.arrays is not None and origin.names is not None
-    stored = [source_of(base) for base in taken_from(rows.X).bases] if lazily else [origin.stored]
-    return origin.names if all(one is not None and one.format in ("bed", "pgen") for one in stored) else None
 
 
 def scores_of(counts: GeneMap, rows: Rows, known: NDArray[np.object_], name: str) -> Rows:
@@ -601,6 +601,12 @@ def check_policies(estimator: BaseEstimator) -> None:
             f"whiten = {whiten!r} is {an(type(whiten).__name__)}; True, False or a rule such as "
             f"bp.scales.Whitening(power=0.25) was expected."
         )
+
+
+def policies(model: BaseEstimator) -> dict[str, Unchecked]:
+    """Return the policies of a model about its rows, checked, as options of :meth:`Rows.begun`."""
+    check_policies(model)
+    return {"nan_policy": model.nan_policy, "memory_limit": setting(model, "memory_limit")}
 
 
 def settle_non_finite(rows: Values, mapped: Array, where: str, nan_policy: str, name: str) -> None:

@@ -22,10 +22,12 @@ from bigpca.data.grids import COMPONENT, FEATURE, Coordinate, Grid, Labels, as_f
 from bigpca.data.provenance import version_of
 from bigpca.data.sources import open as open_array
 from bigpca.data.views import View
+from bigpca.data.weights import CountedRows
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import naming_argument, required, warn_caller
 from bigpca.estimators.shared.fit import Reading, called, running
-from bigpca.estimators.shared.inputs import Lazy, Unchecked, compare_names, is_lazy, open_rows, viewed_as
+from bigpca.estimators.shared.inputs import Lazy, Unchecked, compare_names, is_lazy, open_rows, policies, viewed_as
+from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.fold import Declared
 from bigpca.passes.rows import Rows, as_given
 from bigpca.passes.side_by_side import rows_at
@@ -137,10 +139,20 @@ class EmptyColumns(Reading):
         return searches(self.rows)
 
 
-def without_empty_columns(opened: Rows, rows: Rows, progress: ProgressArgument = None) -> Rows:
-    """Find the columns of a DataArray that are NaN in every row, and return the rows without them.
+def without_absent_columns(
+    model: BaseEstimator,
+    rows: Rows,
+    counted: CountedRows | None = None,
+    *,
+    read: bool = True,
+    progress: ProgressArgument = None,
+) -> Rows:
+    """Return the rows of a DataArray without the columns that are NaN in every row, others unchanged.
 
-    ``rows`` are those that are ``opened``, ready to be read.
+    The rows that count are those of ``counted``, which may be known before those of a fit; None for those of the rows.
+
+    Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them
+    are declared.
 
     Raises
     ------
@@ -149,27 +161,31 @@ def without_empty_columns(opened: Rows, rows: Rows, progress: ProgressArgument =
     NonFiniteError
         For infinities in the rows that are read.
     """
-    labels, search = opened.origin.labels, EmptyColumns(rows)
-    if labels is None:
-        return opened
-    reported = None if rows.nan_policy == "raise" else progress
-    with running(search, progress=reported) as run:
-        found, made = search_columns(run, rows)
+    labels = rows.origin.labels
+    # Floats alone may be NaN; a mask has chosen the columns.
+    if labels is None or labels.grid.kept is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
+        return rows
+    begun = replace(rows, counted=rows.counted if counted is None else counted, covariates=None)
+    begun = begun.begun(**policies(model))
+    if not read and not begun.in_memory:
+        return rows.shown(carrying(rows.X, search=ColumnSearch(tuple(one.cost for one in searches(begun)))))
+    with running(EmptyColumns(begun), progress=None if begun.nan_policy == "raise" else progress) as run:
+        found, made = search_columns(run, begun)
     kept = np.flatnonzero(~found.absent)
     if not len(kept):
         count = int(found.totals[0])
-        read = "every row" if count == rows.n_present else f"the first {count} rows" if count > 1 else "the first row"
+        seen = "every row" if count == begun.n_present else f"the first {count} rows" if count > 1 else "the first row"
         raise ValueError(
-            f"all {len(found.absent)} columns of the DataArray are NaN in {read}, so none has values. Drop "
+            f"all {len(found.absent)} columns of the DataArray are NaN in {seen}, so none has values. Drop "
             f"such rows by dropna({labels.grid.samples[0]!r}, how='all')."
         )
     if len(kept) < len(found.absent):
-        opened = _cut(opened, replace(labels.grid, kept=kept))
+        rows = _cut(rows, replace(labels.grid, kept=kept))
     if made.found is not None:
         made = replace(made, found=found.columns(kept))
-        if rows.nan_policy == "mean":
+        if begun.nan_policy == "mean":
             warn_of_filled(found.columns(kept))
-    return opened.shown(carrying(opened.X, search=made))
+    return rows.shown(carrying(rows.X, search=made))
 
 
 def open_side(
@@ -215,18 +231,7 @@ def open_side(
 
 
 def open_on_grid(X: Unchecked, grid: Grid | None, owner: str, opened: Callable[[Unchecked], Rows]) -> Rows:
-    """Open new rows, on the grid of the fit if there was one; raises and warns as :func:`like_fitted`."""
-    if grid is None:
-        return opened(X)
-    lazy = is_lazy(X) and not is_held(X)
-    if is_labelled(X):
-        codes = cast("float | None", grid.missing or None)
-        X = open_array(as_fitted_grid(X, grid, owner), sample_dims=grid.samples, missing_value=codes)
-    return as_given(like_fitted(opened(X), grid, owner), lazy=lazy)
-
-
-def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
-    """Return new labelled rows on the grid of a fit, without the columns that it left out.
+    """Open new rows: labelled ones on the grid of the fit, if there was one, without the columns that it left out.
 
     Raises
     ------
@@ -238,6 +243,13 @@ def like_fitted(rows: Rows, grid: Grid, owner: str) -> Rows:
     UserWarning
         If the rows have fewer coordinates than the fit, along which they are taken by position.
     """
+    if grid is None:
+        return opened(X)
+    lazy = is_lazy(X) and not is_held(X)
+    if is_labelled(X):
+        codes = cast("float | None", grid.missing or None)
+        X = open_array(as_fitted_grid(X, grid, owner), sample_dims=grid.samples, missing_value=codes)
+    rows = as_given(opened(X), lazy=lazy)
     labels = rows.origin.labels
     if labels is None:
         return rows

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from bigpca.arrays import DType, working_dtype
-from bigpca.data.dask_arrays import carrying
-from bigpca.data.weights import CountedRows, open_weights
+from bigpca.data.weights import open_weights
 from bigpca.engine.events import ProgressArgument
 from bigpca.errors import brief, naming_argument
 from bigpca.estimators.shared.fit import Reading, running
@@ -24,20 +23,17 @@ from bigpca.estimators.shared.inputs import (
     Unchecked,
     check_names,
     check_parameters,
-    check_policies,
     compare_own_columns,
 )
-from bigpca.estimators.shared.labelled import open_side, without_empty_columns
+from bigpca.estimators.shared.labelled import open_side, without_absent_columns
 from bigpca.passes.accumulators.base import Accumulator
 from bigpca.passes.accumulators.folds import FoldStates
-from bigpca.passes.accumulators.observed_columns import ColumnSearch
 from bigpca.passes.fold import Folded, Read
 from bigpca.passes.reading.blocks import INCOMPLETE
 from bigpca.passes.reading.row_maps import MapStep, RowMap, RowPreprocessor
 from bigpca.passes.residuals import Residuals, steps_beside
 from bigpca.passes.rows import Rows, reject_weights
 from bigpca.passes.side_by_side import beside_covariates, check_paired, rows_at
-from bigpca.passes.summaries import searches
 from bigpca.settings import setting
 from bigpca.solvers.components import degrees_of_freedom
 
@@ -124,11 +120,10 @@ def given_beside(rows: Rows, name: str, given: Unchecked, absent: Unchecked = "r
     if not found:
         return given
     each, word = [], WORDS[name]
+    read = open_weights if name == "sample_weight" else partial(in_row_order, absent=absent, word=word)
     for base, own in found:
         n = None if np.isnan(base.shape[0]) else int(base.shape[0])
-        weights = name == "sample_weight"
-        values = open_weights(own, base) if weights else in_row_order(own, base, absent=absent, word=word)
-        each.append(with_gaps(*one_each(values, n, word, columns=True, gaps=True)))
+        each.append(with_gaps(*one_each(read(own, base), n, word, columns=True, gaps=True)))
     return np.concatenate(each) if places is None else np.concatenate(each)[places]
 
 
@@ -170,32 +165,6 @@ def with_covariates(model: BaseEstimator, rows: Rows, covariates: Unchecked, *, 
     elif model.nan_policy in INCOMPLETE:
         raise ValueError(f'nan_policy = {model.nan_policy!r} cannot be used with covariates: use "raise" or "omit".')
     return replace(rows, covariates=parts[0])
-
-
-def without_absent_columns(
-    model: BaseEstimator,
-    rows: Rows,
-    counted: CountedRows | None = None,
-    *,
-    read: bool = True,
-    progress: ProgressArgument = None,
-) -> Rows:
-    """Return the rows of a DataArray without the columns that have no values, others unchanged.
-
-    The rows that count are those of ``counted``, which may be known before those of a fit; None for those of the rows.
-
-    Unless ``read`` is True or the rows are in memory, those columns remain, and only the reads that will find them
-    are declared.
-    """
-    labels = rows.origin.labels
-    # Floats alone may be NaN; a mask has chosen the columns.
-    if labels is None or labels.grid.kept is not None or rows.dtype.kind != "f" or rows.n_rows < 1:
-        return rows
-    begun = replace(rows, counted=rows.counted if counted is None else counted, covariates=None)
-    begun = begun.begun(**policies(model))
-    if not read and not begun.in_memory:
-        return rows.shown(carrying(rows.X, search=ColumnSearch(tuple(one.cost for one in searches(begun)))))
-    return without_empty_columns(rows, begun, progress)
 
 
 def reject_groups(model: BaseEstimator) -> None:
@@ -244,12 +213,6 @@ def placed_in_folds(states: FoldStates, joined: Rows, groups: Unchecked = None, 
             folds = (drawn * states.n_folds >> 32).astype(np.int32)
             return replace(states, codes=folds if keys.places is None else folds[keys.places])
     return states
-
-
-def policies(model: BaseEstimator) -> dict[str, Unchecked]:
-    """Return the policies of a model about its rows, checked, as options of :meth:`Rows.begun`."""
-    check_policies(model)
-    return {"nan_policy": model.nan_policy, "memory_limit": setting(model, "memory_limit")}
 
 
 def rows_of_fit(

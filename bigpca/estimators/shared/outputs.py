@@ -23,9 +23,9 @@ from bigpca.data.provenance import ROWS, Made
 from bigpca.engine.events import ProgressArgument, resolve_progress
 from bigpca.engine.run import Run
 from bigpca.estimators.shared.fit import called
-from bigpca.estimators.shared.inputs import BaseEstimator, Lazy, Unchecked, open_scores
+from bigpca.estimators.shared.inputs import BaseEstimator, Lazy, Unchecked, open_scores, policies
 from bigpca.estimators.shared.labelled import grid_of, labelled_rows, labels_for, on_fitted_grid
-from bigpca.estimators.shared.opening import maps_of, opened, policies
+from bigpca.estimators.shared.opening import maps_of, opened
 from bigpca.passes.project import project_in_memory, project_in_order, project_lazily, project_to
 from bigpca.passes.reading.row_maps import RowMap, RowPreprocessor, chained
 from bigpca.passes.residuals import steps_beside

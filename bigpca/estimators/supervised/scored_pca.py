@@ -26,8 +26,8 @@ from bigpca.estimators.pairs.model import squared_errors
 from bigpca.estimators.shared.exporting import LinearExports
 from bigpca.estimators.shared.files import OF_MODELS
 from bigpca.estimators.shared.fit import Fit, RandomState, running_part, unfitted, with_reads
-from bigpca.estimators.shared.inputs import Unchecked
-from bigpca.estimators.shared.opening import opened, policies, rows_of_fit
+from bigpca.estimators.shared.inputs import Unchecked, policies
+from bigpca.estimators.shared.opening import opened, rows_of_fit
 from bigpca.estimators.shared.outputs import whole_map
 from bigpca.estimators.shared.results import Result, Traits
 from bigpca.estimators.shared.transformer import AnyEstimator, Estimator, finish, with_parameters
