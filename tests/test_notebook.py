@@ -22,12 +22,12 @@ pytest.importorskip("ipykernel")
 NOTEBOOK = ROOT / "cluster" / "jupyter" / "bigpca.ipynb"
 N, D, CHUNK = 4000, 24, 25
 SECONDS = 600
-# In the place of the notebook's X: 160 slow reads in 80 groups, each leaving a file.
+# In the place of the notebook's X: 160 reads in 80 groups, each leaving a file; the second half waits for the gate.
 SLOW = """
 from bigpca.engine import layout
 from tests.passes.kit import logged
 layout.MIN_GROUP_BYTES, layout.MIN_GROUPS = 256, 80
-X = logged(folder / "x.zarr", folder / "log", delay=0.05)
+X = logged(folder / "x.zarr", folder / "log", gate=str(folder / "gate"), gate_row=2000)
 """
 pytestmark = pytest.mark.cluster
 
@@ -184,6 +184,7 @@ def test_an_interrupted_cell_frees_the_workers_and_its_rerun_begins_where_it_sto
     request = kernel.send(fit)
     wait_for_none(lambda: [] if segments_in(checkpoint) >= 4 else "fewer than 4 segments")
     kernel.manager.interrupt_kernel()
+    (tmp_path / "gate").touch()
     status, shown = kernel.outputs(request)
     assert status == "KeyboardInterrupt"
     assert "stopped" in texts(shown, "text/html").splitlines()[-1]

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection
 from functools import cache
 from multiprocessing.context import ForkServerProcess
+from pathlib import Path
 from typing import Any
 
 from typer import testing
@@ -24,15 +25,17 @@ sys.argv[0] = "bigpca"
 signal.signal(signal.SIGINT, signal.default_int_handler)
 main()
 """
-# Reads slow enough to be interrupted in mid-pass, on one thread.
+# Reads on one thread, slow enough to be seen; those of the second half of ``tall`` wait until a file is there.
 SLOWLY = """
-import time
+import os, time
 import dask
 from bigpca.data.source import Source
 read = Source.read
-def slow(*arguments, **options):
+def slow(source, start, *more, **options):
     time.sleep(0.1)
-    return read(*arguments, **options)
+    while start >= 2**16 and not os.path.exists("interrupted"):
+        time.sleep(0.01)
+    return read(source, start, *more, **options)
 Source.read = slow
 dask.config.set(num_workers=1)
 """
@@ -73,6 +76,7 @@ def interrupted(*arguments: object, number: int, once: Callable[[], object]) -> 
         seen = next(line for line in errors if "moments: 131,072 rows" in line)  # the pass has begun
         wait_for(once)
         os.killpg(child.pid or 0, number)
+        Path("interrupted").touch()
         seen += errors.read()
         child.join(300)
         return child.exitcode, output.read(), seen

@@ -7,6 +7,7 @@ import re
 import struct
 import termios
 from collections.abc import Callable
+from pathlib import Path
 from typing import NamedTuple
 
 from tests.cli.running import forked
@@ -49,6 +50,7 @@ def shown(
         stream += part
         if interrupt is not None and interrupt(stream.decode(errors="replace")):
             os.write(leader, b"\x03")
+            Path("interrupted").touch()  # which slow reads wait for
             interrupt = None
     os.close(leader)
     text = stream.decode()

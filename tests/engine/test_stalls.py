@@ -77,8 +77,8 @@ def test_a_stopped_worker_is_named_and_its_groups_are_read_elsewhere(
         try:
             with when(lambda: len(reads_in(log)) > 200 // size, lambda: os.kill(stopped[1], signal.SIGSTOP)):
                 found, told = fold_with(X, 2)
-            monkeypatch.setattr(watch, "ANSWER_SECONDS", 1)
-            with pytest.warns(UserWarning, match=f"^worker {stopped[0]} did not answer within 1 s.* Others do its"):
+            monkeypatch.setattr(watch, "ANSWER_SECONDS", 2)
+            with pytest.warns(UserWarning, match=f"^worker {stopped[0]} did not answer within 2 s.* Others do its"):
                 watch.check_visible(client, str(tmp_path))
         finally:
             os.kill(stopped[1], signal.SIGCONT)

@@ -195,10 +195,11 @@ def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("hurried")
 def test_bytes_that_leave_or_arrive_may_take_longer_than_a_store_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(places, "SENT_RATE", 2**23)
-    with trickling(1.2) as place:
+    for name, value in {"SENT_RATE": 2**23, "RETRY_SECONDS": 1.5, "SILENT_SECONDS": 1.5}.items():
+        monkeypatch.setattr(places, name, value)
+    with trickling(2.0) as place:
         place.put("c/0", bytes(2**24))
-    with trickling(1.2, b"12345678") as place:
+    with trickling(2.0, b"12345678") as place:
         assert requests().all(place, [Request("c/0", 8)])[0].data == b"12345678"
 
 
