@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from importlib import import_module
 from importlib.util import find_spec
+from math import inf
 from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ import numpy as np
 from bigpca.arrays import STRIP, Array, DType, Vector, add_outer_upper, unpack
 from bigpca.blas import during
 from bigpca.csr import FORMS
-from bigpca.errors import brief
+from bigpca.errors import MemoryBudgetError, brief, format_bytes
 from bigpca.forms import DenseForm
 from bigpca.host import HOST, SUMMED_ROWS, Gram, Host, KernelSums, Thin
 
@@ -451,6 +452,19 @@ class Device(Host):
         memory = self.memory
         return min(most, 1 << ((MEMORY_THERE if memory is None else memory[1]) // parts).bit_length() - 1)
 
+    def check_room(self, what: str, nbytes: int) -> None:
+        """Reject what takes more of the device than is free there, where its library reports that.
+
+        Raises
+        ------
+        MemoryBudgetError
+        """
+        if self.memory and nbytes > (free := self.memory[0]):
+            raise MemoryBudgetError(
+                f"{what} takes {format_bytes(nbytes)} of {self.name}, and {format_bytes(free)} are free there. Free "
+                'some of it, fit fewer columns, or use arithmetic="numpy".'
+            )
+
     def driving(self) -> AbstractContextManager[Any]:
         """Return what statements run in whose arrays take most of the device's memory: one thread at a time."""
         return _driving
@@ -661,11 +675,10 @@ def taken(
     if not device.driven:
         return HOST, 0
     moved = [one.there(device) for one in states]
-    each = [None if one.lives_there and one.device == HOST else one.device_bytes(rows) for one in moved]
-    held = sum(one or 0 for one in each)
-    if None in each or not (staying or held):
+    held = sum(inf if one.lives_there and one.device == HOST else one.device_bytes(rows) for one in moved)
+    if held == inf or not (staying or held):
         return HOST, 0
-    return device, held + (merging * sum(one.bytes_there for one in moved) if held else 0)
+    return device, int(held) + (merging * sum(one.bytes_there for one in moved) if held else 0)
 
 
 def square_on(device: Namespace, fetched: Any, moments: Any) -> Any:
@@ -678,6 +691,21 @@ def square_on(device: Namespace, fetched: Any, moments: Any) -> Any:
         return device.put(unpack(S, moments.n_features))
     upper = device.xp.triu(S)  # the lower triangle may be rounded otherwise
     return upper + device.xp.matrix_transpose(device.xp.triu(upper, k=1))
+
+
+def shares_of_work(name: str, passes: Sequence[Any], why: str) -> Iterator[str]:
+    """Yield the lines of a plan about what multiplies in its passes, where the device ``name`` was set.
+
+    ``why`` says why NumPy does, on a device with float64.
+    """
+    there = [one.name + ", whose rows are there" * one.there for one in passes if not one.by_cores]
+    here = [one.name for one in passes if one.by_cores]
+    if there:
+        held = format_bytes(max(one.device_bytes for one in passes))
+        yield f"multiplied by {name} ({held} of its memory): {', '.join(dict.fromkeys(there))}"
+    if here:
+        why = why if Device.of(name).has_float64 else "a device without float64"
+        yield f"multiplied by NumPy, not by {name} ({why}): {', '.join(dict.fromkeys(here))}"
 
 
 def place_name(array: Any) -> str:

@@ -69,6 +69,10 @@ class Host:
         """Return one of so many parts of a device's memory, or ``most`` bytes: none of the host's, which is planned."""
         return 0
 
+    def held(self, here: int, there: int) -> tuple[int, int]:
+        """Return the bytes of this process, and of a device, that something takes: it is on one of them."""
+        return (0, there) if self.driven else (here, 0)
+
     @property
     def slab_bytes(self) -> int:
         """Bytes of the rows on a device that are multiplied at a time."""

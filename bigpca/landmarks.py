@@ -38,7 +38,6 @@ from bigpca.engine.driver import get_watched
 from bigpca.engine.local import current_client
 from bigpca.engine.planning import PassCost, peak_bytes
 from bigpca.engine.run import Run
-from bigpca.host import HOST
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import squares
 from bigpca.passes.accumulators.all_pairs import KernelProduct, reject_underflow
@@ -162,8 +161,8 @@ def drawing(
     read = Read.into(rows, name, template, work=n * each.flops, dtype=request.dtype)
     cost = read.cost
     # Rows are compared where kernels of many rows are computed, also if they have to be transferred.
-    device = request.kernel.place(rows.device[0]) if compared else rows.device[0]
-    device = device if cost.there or max(compared, default=0) > 1 else HOST
+    solver, own = (request.kernel.place(one) if compared else one for one in rows.device)
+    device = solver if max(compared, default=0) > 1 else own
     if max(compared, default=0) > 1:
         landmarks, T = np.broadcast_to(np.float32(0), (m, d)), np.broadcast_to(0.0, (m, m))
         weight = Residual(request.kernel, landmarks, np.zeros(m, np.int64), T, 0.0)
@@ -174,8 +173,8 @@ def drawing(
     held += compared_bytes(tile, d, itemsize, max(compared)) if compared else 0
     return read.costing(
         device=device,
-        there=cost.there and device.driven,
-        device_bytes=held * device.driven,
+        there=own.driven,
+        device_bytes=device.held(0, held)[1],
         peak_bytes=cost.peak_bytes + working,
         evaluations=n * sum(compared) / draws,
         flops=n * each.flops,

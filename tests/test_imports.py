@@ -170,18 +170,14 @@ def test_the_engine_imports_the_ground_and_no_kind_of_rows() -> None:
 KNOW_DEVICES = {
     "data.batches",
     "data.containers",
-    "data.dask_arrays",
-    "data.source",
     "kernels.distance",
     "kernels.dot",
     "passes.accumulators.all_pairs",
     "passes.accumulators.moments",
-    "passes.graphs",
     "passes.reading.blocks",
     "passes.reading.readers",
     "passes.sweeps",
     "solvers.eigh",
-    "estimators.shared.fit",
 }
 
 

@@ -244,8 +244,13 @@ def check_numbering(paths: Iterable[str]) -> None:
             )
 
 
-def owned(rows: Array, dtype: np.dtype[Any]) -> Array:
-    """Return rows that the caller may overwrite: own memory, C order, native byte order; copied only if necessary."""
+def owned(rows: Any, dtype: np.dtype[Any]) -> Any:
+    """Return rows that the caller may overwrite: own memory, C order, native byte order; copied only if necessary.
+
+    Rows that are not NumPy's are returned as they are.
+    """
+    if not isinstance(rows, np.ndarray):
+        return rows
     rows = np.ascontiguousarray(rows, dtype=dtype)
     base = rows.base
     mine = base is None or (type(base) is np.ndarray and base.base is None and base.size == rows.size)

@@ -27,7 +27,7 @@ from bigpca.data.source import Looks, MemoryRows, ObjectLooks, Source
 from bigpca.data.sparse import held_csr, is_csr, is_sparse, sparse_rows
 from bigpca.data.views import Names, View
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
-from bigpca.devices import RowsThere, host_array
+from bigpca.devices import host_array, place_name
 from bigpca.engine.layout import coalesce
 from bigpca.errors import listed
 from bigpca.storage.files import kind_of, one_look
@@ -621,7 +621,7 @@ def _keys(X: da.Array) -> list[Any]:
 
 def whole_rows(X: da.Array, dtype: np.dtype[Any]) -> da.Array:
     """Return X in a dtype, and in dense chunks of whole rows in the host's memory, of :func:`dense_chunk_rows`."""
-    if not is_csr(X._meta) and RowsThere.of(X._meta) is None:
+    if not is_csr(X._meta) and not place_name(X._meta):
         return X.astype(dtype).rechunk({1: -1})
     rows = dense_chunk_rows(X, dtype)
     parts = tuple(part for chunk in X.chunks[0] for part in regular_chunks(chunk, rows))

@@ -39,7 +39,6 @@ from bigpca.data.checks import (
     regular_chunks,
     whole_chunks,
 )
-from bigpca.devices import RowsThere
 from bigpca.errors import MAX_MESSAGE, brief, shorten
 from bigpca.forms import DENSE, DenseForm
 from bigpca.storage.files import (
@@ -365,7 +364,7 @@ class Source(ABC):
                 raise input_changed(self.label)
         if self.limits is not None:
             block = self.limits.values(owned(block, self.dtype), self.label, start)
-        return block if self.sparse or self.gives_rows or isinstance(block, RowsThere) else owned(block, self.dtype)
+        return block if self.gives_rows else owned(block, self.dtype)
 
     def __getitem__(self, index: Any) -> Array:
         """Read a selection, as Dask's getter requests it: of sparse rows, a ``csr_matrix``; of numbers, one dimension.
@@ -385,7 +384,7 @@ class Source(ABC):
         if self.sparse:
             selected: Array = csr_matrix(plan.finish(csr_matrix(block)))  # a matrix keeps both dimensions
             return selected
-        return owned(plan.finish(block), self.dtype)
+        return owned(plan.finish(block), self.dtype)  # type: ignore[no-any-return]  # of NumPy
 
     def looked_up(self, start: int, stop: int) -> list[Stamp]:
         """Return stamps of the objects of those rows, by one request each; none where reads have them."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, singledispatch
 from itertools import combinations_with_replacement
 from math import comb, factorial, prod, sqrt
 from typing import Any, ClassVar, TypeAlias, cast
@@ -155,29 +155,9 @@ class PreparedSparse:
 Prepared: TypeAlias = PreparedRows | PreparedSparse
 
 
-def prepare_sparse(rows: csr_array, shift: Vector | None = None) -> PreparedSparse:
-    """Prepare sparse rows, which stay sparse, minus ``shift`` (d,) in their precision."""
-    about = np.zeros(rows.shape[1]) if shift is None else shift.astype(rows.dtype).astype(np.float64)
-    own = squares = csr.row_squares(rows)
-    if about.any():
-        # |x - s|^2 = |x|^2 - 2 x's + |s|^2
-        along = csr.multiply(rows.astype(np.float64), about[:, None])[:, 0]
-        squares = np.maximum(own - 2 * along + about @ about, 0)
-    return PreparedSparse(rows, about, squares, max(own.max(initial=0.0), squares.max(initial=0.0)))
-
-
-def prepare_rows(rows: Array | csr_array | RowsThere, shift: Vector | None = None) -> Prepared:
+@singledispatch
+def prepare_rows(rows: Any, shift: Vector | None = None) -> Prepared:
     """Prepare the rows, minus ``shift`` (d,) in their precision (each difference is rounded once)."""
-    if isinstance(rows, csr_array):
-        return prepare_sparse(rows, shift)
-    if isinstance(rows, RowsThere):
-        device = Device.holding(rows)
-        near = rows
-        if shift is not None:
-            with device.precise():
-                near = RowsThere(device.put(rows) - device.floats(device.put(shift), rows.dtype), device.name)
-        exact = near.xp.astype(near.array, near.xp.float64, copy=False)
-        return PreparedThere(near, near.xp.sum(exact * exact, axis=1))
     # Stored as columns: BLAS takes either order, and strips of a product then read runs of rows.
     columns = np.empty(rows.shape[::-1], rows.dtype)
     if shift is None:
@@ -190,6 +170,28 @@ def prepare_rows(rows: Array | csr_array | RowsThere, shift: Vector | None = Non
         # |x|^2 in float64, run by run, so that no array of squares is made.
         squares += np.einsum("ij,ij->j", run, run, dtype=np.float64)
     return PreparedRows(columns, squares)
+
+
+@prepare_rows.register
+def _(rows: csr_array, shift: Vector | None = None) -> PreparedSparse:
+    """Sparse rows stay sparse."""
+    about = np.zeros(rows.shape[1]) if shift is None else shift.astype(rows.dtype).astype(np.float64)
+    own = squares = csr.row_squares(rows)
+    if about.any():
+        # |x - s|^2 = |x|^2 - 2 x's + |s|^2
+        along = csr.multiply(rows.astype(np.float64), about[:, None])[:, 0]
+        squares = np.maximum(own - 2 * along + about @ about, 0)
+    return PreparedSparse(rows, about, squares, max(own.max(initial=0.0), squares.max(initial=0.0)))
+
+
+@prepare_rows.register
+def _(rows: RowsThere, shift: Vector | None = None) -> PreparedThere:
+    device, near = Device.holding(rows), rows
+    if shift is not None:
+        with device.precise():
+            near = RowsThere(device.put(rows) - device.floats(device.put(shift), rows.dtype), device.name)
+    exact = near.xp.astype(near.array, near.xp.float64, copy=False)
+    return PreparedThere(near, near.xp.sum(exact * exact, axis=1))
 
 
 def product_error(d: int, dtype: np.dtype[Any]) -> float:
@@ -511,34 +513,7 @@ class Cosine(DotKernel):
     positive_semidefinite: ClassVar[bool] = True
 
     def prepare(self, rows: Array | csr_array | RowsThere, shift: Vector | None = None, first_row: int = 0) -> Prepared:
-        if isinstance(rows, csr_array):
-            return self._prepare_sparse(rows)
-        if isinstance(rows, RowsThere):
-            return self._prepare_there(rows)
-        return PreparedRows(
-            np.array(self.features(rows, first_row).T, order="C"), np.asarray(rows.any(axis=1), np.float64)
-        )
-
-    def _prepare_there(self, rows: RowsThere) -> PreparedThere:
-        """Divide each row by its largest value, so that squares stay in range, and then by its length."""
-        xp = rows.xp
-        size = V = xp.astype(rows.array, xp.float64, copy=False)
-        for order in (float("inf"), 2):
-            size = xp.linalg.vector_norm(V, axis=1, keepdims=True, ord=order)
-            V = V / (size + xp.astype(size == 0, size.dtype))
-        unit = RowsThere(xp.astype(V, rows.array.dtype, copy=False), rows.place)
-        return PreparedThere(unit, xp.astype(size[:, 0] > 0, xp.float64))
-
-    def _prepare_sparse(self, rows: csr_array) -> PreparedSparse:
-        """Divide the stored values of each row by its length: first by the largest, so that squares stay in range."""
-        largest = np.maximum.reduceat(np.append(np.abs(rows.data), 0).astype(np.float64), rows.indptr[:-1])
-        largest[(np.diff(rows.indptr) == 0) | (largest == 0)] = 1.0
-        row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-        unit = csr_array((rows.data / largest[row], rows.indices, rows.indptr), rows.shape)
-        lengths = np.sqrt(csr.row_squares(unit))
-        unit.data /= np.where(lengths > 0, lengths, 1.0)[row]
-        squares = np.asarray(lengths > 0, np.float64)
-        return PreparedSparse(unit.astype(rows.dtype), np.zeros(rows.shape[1]), squares, squares.max(initial=0.0))
+        return prepare_directions(rows)
 
     def _precision(self, A: Prepared, B: PreparedRows) -> np.dtype[Any]:
         return np.dtype(np.float32)
@@ -553,16 +528,52 @@ class Cosine(DotKernel):
         return d
 
     def features(self, rows: Array, first_row: int = 0) -> Block:
-        with np.errstate(over="ignore", under="ignore"):
-            squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
-        far = np.flatnonzero(~((squares > 1 / LARGEST64) & (squares < LARGEST64)) & rows.any(axis=1))
-        if len(far):  # squares of very small or large numbers underflow or overflow: scale these rows first
-            exponents = np.frexp(np.abs(rows[far]).max(axis=1, keepdims=True))[1]
-            rows = rows.copy()
-            rows[far] = np.ldexp(rows[far], -exponents)  # by powers of two, which round nothing
-            squares[far] = np.einsum("ij,ij->i", rows[far], rows[far], dtype=np.float64)
-        directions: Block = rows / np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]
-        return directions.astype(rows.dtype, copy=False)
+        return directions(rows)
+
+
+def directions(rows: Array) -> Block:
+    """Return ``x / |x|`` (a, d), and 0 for rows of zeros."""
+    with np.errstate(over="ignore", under="ignore"):
+        squares = np.einsum("ij,ij->i", rows, rows, dtype=np.float64)
+    far = np.flatnonzero(~((squares > 1 / LARGEST64) & (squares < LARGEST64)) & rows.any(axis=1))
+    if len(far):  # squares of very small or large numbers underflow or overflow: scale these rows first
+        exponents = np.frexp(np.abs(rows[far]).max(axis=1, keepdims=True))[1]
+        rows = rows.copy()
+        rows[far] = np.ldexp(rows[far], -exponents)  # by powers of two, which round nothing
+        squares[far] = np.einsum("ij,ij->i", rows[far], rows[far], dtype=np.float64)
+    unit: Block = rows / np.sqrt(np.where(squares > 0, squares, 1.0))[:, None]
+    return unit.astype(rows.dtype, copy=False)
+
+
+@singledispatch
+def prepare_directions(rows: Any) -> Prepared:
+    """Prepare ``x / |x|``, whose squares are 1, or 0 for rows of zeros."""
+    return PreparedRows(np.array(directions(rows).T, order="C"), np.asarray(rows.any(axis=1), np.float64))
+
+
+@prepare_directions.register
+def _(rows: RowsThere) -> PreparedThere:
+    # Each row by its largest value, so that squares stay in range, and then by its length.
+    xp = rows.xp
+    size = V = xp.astype(rows.array, xp.float64, copy=False)
+    for order in (float("inf"), 2):
+        size = xp.linalg.vector_norm(V, axis=1, keepdims=True, ord=order)
+        V = V / (size + xp.astype(size == 0, size.dtype))
+    unit = RowsThere(xp.astype(V, rows.array.dtype, copy=False), rows.place)
+    return PreparedThere(unit, xp.astype(size[:, 0] > 0, xp.float64))
+
+
+@prepare_directions.register
+def _(rows: csr_array) -> PreparedSparse:
+    # The stored values of each row by the largest, and then by the length.
+    largest = np.maximum.reduceat(np.append(np.abs(rows.data), 0).astype(np.float64), rows.indptr[:-1])
+    largest[(np.diff(rows.indptr) == 0) | (largest == 0)] = 1.0
+    row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
+    unit = csr_array((rows.data / largest[row], rows.indices, rows.indptr), rows.shape)
+    lengths = np.sqrt(csr.row_squares(unit))
+    unit.data /= np.where(lengths > 0, lengths, 1.0)[row]
+    squares = np.asarray(lengths > 0, np.float64)
+    return PreparedSparse(unit.astype(rows.dtype), np.zeros(rows.shape[1]), squares, squares.max(initial=0.0))
 
 
 @lru_cache(maxsize=8)

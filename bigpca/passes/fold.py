@@ -126,7 +126,7 @@ class Read(Generic[R_co]):
             As in :class:`bigpca.engine.planning.PassCost`.
         """
         states = {"state": state} if isinstance(state, Accumulator) else state
-        each, (device, staying) = list(states.values()), rows.device
+        each, (device, stay) = list(states.values()), rows.device
         reject_weights(rows, [one.tag for one in each if "weights" not in one.accepts])
         held = sum(one.state_bytes for one in each)
         if work is None:
@@ -138,8 +138,8 @@ class Read(Generic[R_co]):
         block_rows = min(layout.slab_rows, layout.read_rows)
         price = priced(rows, block_rows, widest)
         copied = max(price.copied * block_rows, price.read_bytes(block_rows) if layout.runs else 0)
-        device, there = taken(device, each, price.form, 1 + len(layout.groups).bit_length(), staying=staying)
-        staying = staying and device.driven
+        device, there = taken(device, each, price.form, 1 + len(layout.groups).bit_length(), staying=stay.driven)
+        staying = stay.driven and device.driven
         if staying:  # rows take none of the host's memory
             copied, price = 0, priced(rows, min(block_rows, SLAB_ROWS), widest)
         done = sum((cost_of(one, price.form) for one in each), price.work)
@@ -355,7 +355,7 @@ class FirstRows:
 
     def __call__(self, run: Run) -> Vector:
         """Return the mean of the first rows (d,)."""
-        first = self.values(run, there=self.rows.device[1])
+        first = self.values(run, there=self.rows.device[1].driven)
         shift: Vector = host_array(form_of(first).mean(first)).astype(np.float64)
         return shift
 

@@ -31,7 +31,7 @@ from bigpca.data.dask_arrays import array_of, graph_of
 from bigpca.data.sources import Source, row_source
 from bigpca.data.sparse import form_of_meta, is_rows, is_sliced
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
-from bigpca.devices import RowsThere
+from bigpca.devices import place_name
 from bigpca.engine.driver import get_watched
 from bigpca.engine.interfaces import Inputs
 from bigpca.errors import MemoryBudgetError
@@ -199,7 +199,7 @@ class GraphSource:
 def _with_own_rows(nodes: dict[Key, GraphNode]) -> dict[Key, GraphNode]:
     """Return the nodes with slices of sparse rows and of sources in memory, so that a task is not sent all rows."""
     stored = {k: node.value for k, node in nodes.items() if isinstance(node, DataNode)}
-    values = {k: v for k, v in stored.items() if is_sliced(v) or _is_there(v)}
+    values = {k: v for k, v in stored.items() if is_sliced(v) or place_name(v)}
     slices = (da.core.getter, da.core.getter_inline, da.core.getter_nofancy, operator.getitem)  # Dask's of an array
     taken: dict[Key, GraphNode] = {}
     for key, node in nodes.items():
@@ -210,18 +210,13 @@ def _with_own_rows(nodes: dict[Key, GraphNode]) -> dict[Key, GraphNode]:
 
 def _opaque(nodes: dict[Key, GraphNode]) -> bytes | dict[Key, GraphNode]:
     """Return nodes as a pickle; or as they are, if it would copy chunks from a device to the host, or is impossible."""
-    if any(isinstance(node, DataNode) and _is_there(node.value) for node in nodes.values()):
+    if any(isinstance(node, DataNode) and place_name(node.value) for node in nodes.values()):
         return nodes
     try:
         pickled: bytes = cloudpickle.dumps(nodes)
         return pickled
     except TypeError:  # of a store that only this process can read; where tasks run elsewhere, it is raised again
         return nodes
-
-
-def _is_there(value: object) -> bool:
-    """Whether a value is an array on a device; NumPy's are not looked at."""
-    return type(value) is not np.ndarray and RowsThere.of(value) is not None
 
 
 def _needed(keys: list[Key], nodes: Mapping[Key, GraphNode]) -> set[Key]:

@@ -148,8 +148,6 @@ class PanelGroup(Group[Values], Generic[P, B]):
         where = self.reader.where(row, row + slab.shape[0])
         about, own = np.zeros(slab.shape[1]) if shift is None else shift, self.counted.emptied(slab, row)
         block = step.prepared(own, row, where, about, owned=own is not slab)
-        if step.there:
-            return block.values
         values = map_rows(step.maps, block.values, block.rows, where) if step.maps else block.values
         if not step.plain and about.any():
             values = form_of(values).affine(values, about.astype(self.dtype), None, values)
@@ -205,7 +203,7 @@ class PanelRead(Read[R_co]):
         """
         check_any_order(rows, "a dot matrix of all rows")
         base, dtype = rows.layout(0), dtype or dot_dtype(rows)
-        device, there = rows.device
+        device, own = rows.device
         # The reads are joined into at most ``count`` groups of about equal size.
         n, ends = rows.n_rows, np.fromiter((stop for _, stop in base.reads), np.int64)
         joined = coalesce(np.diff(ends, prepend=0), 1, -(-n // count))
@@ -227,13 +225,13 @@ class PanelRead(Read[R_co]):
         copied, scratch = price.copied * slab_rows, price.work.bytes
         if rows.sparse:  # their transpose, and the sums of columns
             scratch += copied + 4 * 8 * rows.n_columns
-        held, device_bytes = math.ceil(panel_rows * price.held), 0
-        if device.driven:
-            # Rows of the panel and of a slab, as they come and scaled; its entries, and those of a slab with all rows.
-            wide, there = rows.n_columns * dtype.itemsize, there and rows.counted.every
-            entries = template.state_bytes // n * (panel_rows + 2 * slab_rows)
-            device_bytes = (panel_rows + 3 * slab_rows) * wide + entries + there * 4 * read
-            held, device_bytes = 0, device_bytes + gram_bytes(slab_rows, rows.n_columns, dtype.itemsize)
+        # On a device: rows of the panel and of a slab, as they come and scaled; its entries, and those of a slab with
+        # all rows.
+        wide, there = rows.n_columns * dtype.itemsize, own.driven and rows.counted.every
+        entries = template.state_bytes // n * (panel_rows + 2 * slab_rows)
+        entries += gram_bytes(slab_rows, rows.n_columns, dtype.itemsize)
+        moved = (panel_rows + 3 * slab_rows) * wide + entries + there * 4 * read
+        held, device_bytes = device.held(math.ceil(panel_rows * price.held), moved)
         cost = read_cost(
             rows, "dot", layout, [template], dtype, flops=n * template.cost(price.form).flops, read=read, copied=copied,
             scratch=scratch, held=held,

@@ -147,9 +147,9 @@ def project_in_memory(rows: Rows, f: RowMap, width: int) -> Array:
 
 
 def _on_device(rows: Rows, f: RowMap) -> tuple[RowMap, Namespace]:
-    """Return the map on the device of the rows, and where it takes them."""
-    device, staying = rows.device
-    return f.on(device) if staying else (f, HOST)
+    """Return the map where the rows stay, and where it takes them; it takes others as it was made."""
+    own = rows.device[1]
+    return f.on(own) if own.driven else (f, HOST)
 
 
 def project_in_order(rows: Rows, f: RowMap, width: int) -> Array:

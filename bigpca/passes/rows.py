@@ -665,12 +665,12 @@ class Rows:
         described = view is not None and (view.pattern is not None or view.absent)
         least = int(self.origin.row_bytes) if described else 0
         row_bytes = math.ceil(self.row_bytes(working_dtype(self.dtype)))
-        chunks, d, (device, there) = self.origin.row_chunks, self.viewed_columns, self.device
+        chunks, d, (device, own) = self.origin.row_chunks, self.viewed_columns, self.device
         form, ends = self.origin.form, self.order.open_ended
         most = SLAB_BYTES if form.shifts else SPARSE_SLAB_BYTES
         most = min(most, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * row_bytes)) if ends else most
         # Sparse products are not those of BLAS, and have no strips.
-        kind = Cut(most, device.slab_bytes if there else 0, device.driven, strips=form.shifts, ends=ends)
+        kind = Cut(most, own.slab_bytes, device.driven, strips=form.shifts, ends=ends)
         cut = plan_layout(chunks, d, self.dtype, state_bytes, least, row_bytes, work, kind)
         several = view is not None and view.rows_per_sample > 1
         if several or self.origin.stored is None or not self.origin.stored.reach:
@@ -684,10 +684,10 @@ class Rows:
         return namespace(setting(None, "arithmetic") or place_of(self))
 
     @property
-    def device(self) -> tuple[Namespace, bool]:
-        """What multiplies dense rows, and whether they stay in its library, if they come from it."""
+    def device(self) -> tuple[Namespace, Namespace]:
+        """What multiplies dense rows, and where they stay: there, if they come from its library, else on the host."""
         solver = HOST if self.sparse else self.solver
-        return solver, place_of(self).partition(":")[0] == solver.library
+        return solver, solver if place_of(self).partition(":")[0] == solver.library else HOST
 
     def reader(
         self, start: int, stop: int, cost: PassCost | None = None, *, there: bool = False

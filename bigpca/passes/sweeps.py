@@ -241,8 +241,8 @@ class Sweep(Read[R_co]):
         others, the finish has three.
         """
         reject_weights(rows, ["a kernel matrix of all rows"], "it is centred with every row counted once")
-        device = kernel.place(rows.device[0])
-        there = device.driven and rows.device[1]
+        device, own = kernel.place(rows.device[0]), rows.device[1]
+        there = device.driven and own.driven
         d, dtype = rows.n_columns, kernel_dtype(rows)
         widest = np.dtype(np.float64) if refinable else dtype
         cut = partial(kernel_layout, rows, kernel, device=device)

@@ -49,7 +49,7 @@ MEAN, INVERSE = np.linspace(4.0, 6.0, D), np.linspace(0.5, 2.0, D)
 
 def features_of(kernel: kernels.Kernel) -> LandmarkMap:
     T = landmark_transform(np.asarray(kernel(X[:M]), np.float64))
-    return LandmarkMap((kernel,), X[:M], (T,), np.full(D, 5.0), np.arange(M))
+    return LandmarkMap(kernel, X[:M], T, np.full(D, 5.0), np.arange(M))
 
 
 def labelled_states(r: int, codes: Array = CODES) -> dict[str, Accumulator]:
@@ -66,7 +66,7 @@ def fold_labelled(rows: Rows, codes: Array = CODES) -> tuple[Any, Any, int]:
 @pytest.mark.parametrize("chunk", [N, 64, 7])
 def test_statistics_of_mapped_rows_are_those_of_all_rows_mapped_at_once(kernel: kernels.Kernel, chunk: int) -> None:
     features = features_of(kernel)
-    B = np.asarray(kernel(X, X[:M]), np.float64) @ features.transforms[0]
+    B = np.asarray(kernel(X, X[:M]), np.float64) @ features.transform
     rows = Rows.of(da.from_array(X, chunks=(chunk, D)) + 0).mapped(features.step)
     classes, cross, _ = fold_labelled(rows)
     truth, size = within_scatter(B, Y), np.abs(B).max()

@@ -499,7 +499,7 @@ def test_landmark_features_take_one_block_in_and_give_two_numbers_of_each_row_ou
 
 
 def test_tiles_of_landmark_features_follow_the_memory_of_a_device_and_not_a_cache() -> None:
-    features = LandmarkMap((bp.kernels.RBF(0.1),), np.zeros((2000, 8), "f4"), (np.eye(2000),), np.zeros(8))
+    features = LandmarkMap(bp.kernels.RBF(0.1), np.zeros((2000, 8), "f4"), np.eye(2000), np.zeros(8))
     assert (features.tile_rows, features.tile_rows_on(Device("array_api_strict"))) == (524, 33554)
     seen: list[int] = []
 
@@ -635,7 +635,7 @@ def test_the_memory_of_a_device_is_planned_as_it_is_taken(dtype: str, kind: str)
     factor = DenseFactor(np.ones((600, 150)))
     features = [  # each puts its landmarks there once
         LandmarkMoments.of(
-            600, LandmarkMap((bp.kernels.RBF(0.1),), np.eye(150, 600, dtype=dtype), (np.eye(150),), np.zeros(600))
+            600, LandmarkMap(bp.kernels.RBF(0.1), np.eye(150, 600, dtype=dtype), np.eye(150), np.zeros(600))
         )
         for _ in range(2)
     ]

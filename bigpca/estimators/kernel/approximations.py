@@ -18,10 +18,11 @@ from bigpca.blas import solving_alone
 from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.estimators.kernel.kernel_pca import frobenius_bounds, warn_indefinite
-from bigpca.estimators.kernel.landmarks import Choice, NystromFit, landmark_features, solve_grown
+from bigpca.estimators.kernel.landmarks import Choice, NystromFit, completed_features
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
     EigenPairs,
+    KeptFeatures,
     KernelSettings,
     KernelSpectrum,
     PairsFit,
@@ -347,27 +348,26 @@ class NystromKernelPCA(KernelModel):
             'components_from="rows".'
         )
 
-    def _solve(self, kept: KernelSpectrum) -> KernelSpectrum:
-        m, settings = len(landmark_features(kept).landmarks), self._settings(self.n_features_in_)
-        check_kernel_components(self.n_components, kept.n_samples_, self.n_features_in_, m)
-        return with_regression(solve_grown(kept, settings), settings)
+    def _solve(self, kept: KeptFeatures) -> KernelSpectrum:
+        d, n, m = self.n_features_in_, kept.state.moments.count, len(kept.features.landmarks)
+        check_kernel_components(self.n_components, n, d, m)
+        settings = self._settings(d)
+        return with_regression(completed_features(kept, settings), settings)
 
-    def _fit(self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None) -> NystromFit:
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptFeatures | None = None) -> NystromFit:
         rows = rows_of_fit(self, rows)
         if like is not None:
-            settings = self._settings(rows.n_columns)
-            return NystromFit(rows, settings, Choice.like(like), (settings.kernel,), like=like)
-        if self.components_from == "landmarks":
+            return NystromFit(rows, self._settings(rows.n_columns), Choice.like(like), like=like)
+        extended = self.components_from == "landmarks"
+        if extended:
             reject_weights(rows, ['components_from="landmarks"'], "its centring counts each row once")
         check_enough_rows(rows.n_present, sums=rows.counted.sums)
         settings = self._settings(rows.n_columns, rows.seed)
-        if not settings.kernel.positive_semidefinite and self.components_from == "rows":
+        if not settings.kernel.positive_semidefinite and not extended:
             raise ValueError(
                 f"{settings.kernel} is not positive semi-definite, so it has no features. Use KernelPCA, whose "
                 f'eigenvalues may be negative, or components_from="landmarks".'
             )
         choice = Choice.of(self.n_landmarks, self.sampling, rows.n_rows, min(1000, rows.n_rows))
         check_kernel_components(self.n_components, rows.n_rows, rows.n_columns, choice.count)
-        # Components from landmarks have the spectrum of the landmarks, and no features are read.
-        kernels = (settings.kernel,) if self.components_from == "rows" else ()
-        return NystromFit(rows, settings, choice, kernels)
+        return NystromFit(rows, settings, choice, extended=extended)

@@ -21,7 +21,14 @@ from bigpca.engine.jobs import PassState
 from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
-from bigpca.estimators.kernel.landmarks import FeaturesFit, features_read, fit_landmarks
+from bigpca.estimators.kernel.landmarks import (
+    FeaturesFit,
+    features_dtype,
+    features_of,
+    features_read,
+    fold_features,
+    solve_features,
+)
 from bigpca.estimators.kernel.maps import Expansion, KernelScores
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
@@ -247,7 +254,7 @@ class Start:
     def passes(self) -> tuple[Declared, ...]:
         """Declare the draw of the landmarks, the moments of their features, and the read of the scores."""
         rows, kernel, m = self.request.rows, self.settings.kernel, self.request.count
-        return (*landmark_passes("diagonal", self.request), features_read(rows, (kernel,), m), self._scores)
+        return (*landmark_passes("diagonal", self.request), features_read(rows, kernel, m), self._scores)
 
     @property
     def _scores(self) -> Read[Folded[RowSample]]:
@@ -272,7 +279,11 @@ class Start:
         # "diagonal" draws in one read; randomly pivoted Cholesky may take several.
         landmarks = select_landmarks("diagonal", replace(self.request, run=run, shift=shift))
         # Scores (B - mean) V are eigenvectors of H B B'H times sqrt(lambda), so near those of HKH.
-        found = fit_landmarks(run, rows, self.settings, landmarks, shift)
+        # In the precision of the pass: a start may miss small components.
+        kernel, m = self.settings.kernel, len(landmarks.rows)
+        precision = float(np.finfo(features_dtype(rows, kernel, m)).eps)
+        features = features_of(kernel, landmarks, shift, precision, self.settings.threads, 0)
+        found = solve_features(fold_features(run, features_read(rows, kernel, m), features), self.settings)
         if not isinstance(found.expansion, Expansion) or not len(found.eigenvalues_):
             return None
         width = found.expansion.coefficients.shape[1]

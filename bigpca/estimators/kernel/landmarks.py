@@ -14,7 +14,7 @@ from typing import ClassVar, cast
 import numpy as np
 from numpy.typing import ArrayLike
 
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector, norm_of, unpack, working_dtype
+from bigpca.arrays import Array, DType, Matrix, Vector, norm_of, unpack, working_dtype
 from bigpca.csr import form_of
 from bigpca.devices import device_of_solve
 from bigpca.engine.planning import PassCost, SolveCost
@@ -29,6 +29,7 @@ from bigpca.estimators.kernel.maps import (
     spread_rows,
 )
 from bigpca.estimators.kernel.spectrum import (
+    KeptFeatures,
     KernelFit,
     KernelSettings,
     KernelSpectrum,
@@ -61,11 +62,7 @@ from bigpca.passes.accumulators.landmark_moments import (
     HELD_TILES,
     LandmarkMap,
     LandmarkMoments,
-    diagonal_of,
-    prepare_landmarks,
-    square_block,
 )
-from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.fold import Declared, FirstRows, Folded, Read, costs
 from bigpca.passes.prices import counting_reads, priced
 from bigpca.passes.project import project_lazily
@@ -80,11 +77,6 @@ from bigpca.solvers.eigh import fix_signs, top_eigenpairs, top_eigenvalues
 from bigpca.solvers.landmarks import landmark_transform, truncation_for
 from bigpca.solvers.nystrom import SIGNIFICANT, negative_eigenvalue
 
-# The features span the images of the landmarks, so ``K >= B B'``: the residual ``k(x, x) - |B(x)|^2``, summed over all
-# rows, bounds the error of every eigenvalue.
-ALIKE = (
-    128.0  # eps in three sums of a matrix product whose terms are all equal: up to 35 in each, measured for n to 8192
-)
 MORE = ", or use more landmarks"
 FLOAT64, FLOAT32 = (float(np.finfo(dtype).eps) for dtype in (np.float64, np.float32))
 MISSED_BY_SINGLE = 1e-3  # of an eigenvalue of the landmarks, beyond which features in float32 do not do
@@ -96,59 +88,6 @@ MISSED = 0.9
 CHUNK_BYTES = 32 << 20  # of features computed at a time
 
 
-@dataclass(frozen=True)
-class LandmarkFeatures:
-    """The features of given landmarks under one kernel.
-
-    Attributes
-    ----------
-    kernel : Kernel
-    landmarks : ndarray of shape (m, d)
-    transform : ndarray of shape (m, r)
-        T.
-    shift : ndarray of shape (d,)
-    indices : ndarray of shape (m,), or None
-    """
-
-    kernel: Kernel
-    landmarks: Array
-    transform: Matrix
-    shift: Vector
-    indices: Integers | None = None
-
-    @property
-    def references(self) -> References:
-        """The landmarks, with which new rows are compared."""
-        return References(self.landmarks, None, self.indices)
-
-    @property
-    def numbers(self) -> Integers:
-        """Row numbers of the landmarks, or their positions if they are not rows of X."""
-        return np.arange(len(self.landmarks)) if self.indices is None else self.indices
-
-    def block(self) -> Matrix:
-        """Return K_mm (m, m) in float64."""
-        return square_block(self.kernel, self.landmarks, self.numbers, self.shift)
-
-    @cached_property
-    def amplification(self) -> float:
-        """The factor by which T magnifies the rounding of kernel values, relative to ``sqrt(k(x, x) k(l, l))``.
-
-        Largest column of ``diag(K_mm)^(1/2) T``: 1 over the root of the smallest eigenvalue kept of the scaled K_mm.
-        """
-        prepared = prepare_landmarks(self.kernel, self.landmarks.astype(np.float64), self.numbers, self.shift)
-        lengths = np.sqrt(diagonal_of(self.kernel, prepared))
-        return max(1.0, float(np.linalg.norm(lengths[:, None] * self.transform, axis=0).max()))
-
-    def rounding(self, diagonal: float, precision: float) -> float:
-        """Bound what rounding changes in an eigenvalue, where k(x, x) of all rows sum to ``diagonal``.
-
-        T magnifies the rounding of kernel values. It does not magnify the rounding of sums over landmarks and rows, but
-        that does not cancel if rows are alike.
-        """
-        return rounding_slack(diagonal, precision=precision * self.amplification) + ALIKE * precision * diagonal
-
-
 def features_of(
     kernel: Kernel,
     landmarks: Landmarks,
@@ -156,7 +95,7 @@ def features_of(
     precision: float,
     threads: int | None,
     wanted: int | None = None,
-) -> LandmarkFeatures:
+) -> LandmarkMap:
     """Return the features of landmarks; K_mm and its factor are in float64 whatever the dtype of the rows.
 
     Features in float32 have fewer directions, unless ``wanted`` components (None for all) need the others: then those
@@ -167,7 +106,7 @@ def features_of(
     ValueError
         If all images of landmarks have length 0, or if they show that the kernel is not positive semi-definite.
     """
-    found = LandmarkFeatures(kernel, landmarks.rows, np.zeros((0, 0)), shift, landmarks.indices)
+    found = LandmarkMap(kernel, landmarks.rows, np.zeros((0, 0)), shift, landmarks.indices)
     K_mm = found.block()
     if kernel.taken_on_trust:
         rounding = 10 * float(np.finfo(landmarks.rows.dtype).eps) * float(norm_of(K_mm))
@@ -215,111 +154,76 @@ def _needed_columns(K_mm: Matrix, T: Matrix, truncation: float, wanted: int | No
 
 def features_dtype(rows: Rows, kernel: Kernel, m: int) -> DType:
     """Return the dtype in which the kernel is evaluated: float64 if a pass is small, else the working dtype."""
-    flops = rows.n_rows * m * (entry_flops(rows, kernel) + 3.0 * m)
-    return product_dtype(rows.dtype, flops)
+    return product_dtype(rows.dtype, rows.n_rows * m * (kernel.entry_flops(priced(rows).form) + 3.0 * m))
 
 
-def entry_flops(rows: Rows, kernel: Kernel) -> float:
-    """Return the operations of one kernel value between a row and a landmark."""
-    return kernel.entry_flops(priced(rows).form)
-
-
-def pass_dtype(rows: Rows, features: tuple[LandmarkFeatures, ...]) -> DType:
-    """Dtype of the rows of a pass: float64, too, if a T magnifies the rounding of float32 more than one made for it."""
-    if max(f.amplification for f in features) > MAX_AMPLIFICATION:
+def pass_dtype(rows: Rows, features: LandmarkMap) -> DType:
+    """Dtype of the rows of a pass: float64, too, if T magnifies the rounding of float32 more than one made for it."""
+    if features.amplification > MAX_AMPLIFICATION:
         return np.dtype(np.float64)
-    return features_dtype(rows, features[0].kernel, len(features[0].landmarks))
+    return features_dtype(rows, features.kernel, len(features.landmarks))
 
 
-def landmark_map(features: Sequence[LandmarkFeatures]) -> LandmarkMap:
-    """Return the map of rows to the features of landmarks, which several kernels may share."""
-    kernels, transforms = zip(*((one.kernel, one.transform) for one in features), strict=True)
-    return LandmarkMap(kernels, features[0].landmarks, transforms, features[0].shift, features[0].indices)
-
-
-def planned_map(kernels: tuple[Kernel, ...], m: int, d: int) -> LandmarkMap:
-    """Return such a map of broadcast zeros, which prices states and tiles without their memory."""
-    landmarks, transforms = np.broadcast_to(np.float32(0), (m, d)), (np.broadcast_to(0.0, (m, m)),) * len(kernels)
-    return LandmarkMap(kernels, landmarks, transforms, np.zeros(d))
-
-
-def features_read(rows: Rows, kernels: tuple[Kernel, ...], m: int) -> Read[Folded[LandmarkMoments]]:
+def features_read(rows: Rows, kernel: Kernel, m: int) -> Read[Folded[LandmarkMoments]]:
     """Declare one read of X that maps rows to the features of m landmarks and accumulates their moments."""
-    planned = planned_map(kernels, m, rows.n_columns)
+    planned = LandmarkMap.planned(kernel, m, rows.n_columns)
     template = LandmarkMoments.of(rows.n_columns, planned)
-    read = Read.into(rows, "features", template, refinable=True, dtype=features_dtype(rows, kernels[0], m))
+    read = Read.into(rows, "features", template, refinable=True, dtype=features_dtype(rows, kernel, m))
     evaluations = float(rows.n_rows) * m
-    # A row has m kernel values; each kernel multiplies them by T (m, r), r <= m, and squares the result.
+    # A row has m kernel values, which are multiplied by T (m, r), r <= m; the result is squared.
     return read.costing(
         evaluations=evaluations,
-        flops=evaluations * (entry_flops(rows, kernels[0]) + len(kernels) * (2.0 * m + 1)),
-        shared_by=max(1, min(HELD_TILES // len(kernels), -(-read.cost.block_rows // planned.tile_rows))),
+        flops=evaluations * (kernel.entry_flops(priced(rows).form) + (2.0 * m + 1)),
+        shared_by=max(1, min(HELD_TILES, -(-read.cost.block_rows // planned.tile_rows))),
     )
 
 
-def fold_features(
-    run: Run, read: Read[Folded[LandmarkMoments]], features: tuple[LandmarkFeatures, ...]
-) -> Folded[LandmarkMoments]:
+def fold_features(run: Run, read: Read[Folded[LandmarkMoments]], features: LandmarkMap) -> KeptFeatures:
     """Return the moments of the features of all rows: one read of X, declared by :func:`features_read`."""
     # The precision depends on T, which is known now only. Rows are not shifted: kernels subtract their own shift, and
     # features are accumulated about the mean of their first block.
     rows = read.rows
-    exact = read.holding(LandmarkMoments.of(rows.n_columns, landmark_map(features)))
-    exact = exact.costing(dtype=pass_dtype(rows, features))
+    exact = read.holding(LandmarkMoments.of(rows.n_columns, features)).costing(dtype=pass_dtype(rows, features))
     found = exact(run, shift=np.zeros(rows.n_columns))  # one pass over X
     run.add_evaluations(found.state.evaluations)
-    return found
+    return KeptFeatures(features, found.state, found.state.moments.count, found.omitted, run.evaluations)
 
 
-def solve_features(
-    state: LandmarkMoments, features: LandmarkFeatures, settings: KernelSettings, *, omitted: int = 0
-) -> KernelSpectrum:
-    """Compute the kernel principal components from the moments of one kernel's features.
+def solve_features(kept: KeptFeatures, settings: KernelSettings) -> KernelSpectrum:
+    """Compute the kernel principal components from the moments of the features.
 
     ``eig(HBB'H)`` are the eigenvalues of the features' scatter; with eigenvectors V (r, k) the scores are
     ``(B - mean) V = k(x, L) T V - mean'V``.
     """
-    moments: Moments = state.moments[0]
-    n, T, diagonal = moments.count, features.transform, float(state.diagonals[0])
+    features, state = kept.features, cast("LandmarkMoments", kept.state)
+    moments, diagonal, residual = state.moments, state.diagonal, state.residual
     reject_underflow(features.kernel, diagonal)
     # The nonzero eigenvalues of H B B'H are those of B'H B (r, r), the scatter of the features about the mean over all
     # rows. It is positive semi-definite: negative eigenvalues are rounding.
     everything, vectors = top_eigenpairs(unpack(moments.packed, moments.n_features), threads=settings.threads)
     everything = np.maximum(everything, 0.0)
     reject_contradicted(features.kernel, _excess(everything, state, features))
-    residual = float(state.residuals[0])
     # trace(HKH) is trace(H B B'H) and that of H (K - B B') H, which is at most trace(K - B B'), the residual.
-    total = float(everything.sum()) + residual
+    n, total = kept.n_samples_, float(everything.sum()) + residual
     rank = max(1, int(np.count_nonzero(everything > len(everything) * FLOAT64 * everything[0])))
     shown, remedy = f"{len(everything)} landmarks show", "Use more landmarks, or fewer components."
     k = shown_components(settings, everything, total, (n, n), shown, remedy, weight=moments.weight, most=rank)
     V = fix_signs(vectors[:k]).T  # (r, k)
-    expansion = landmark_expansion(features, V, moments.mean)
     # HKH - HBB'H is positive semi-definite, its trace at most the residual's: that bounds the eigenvalues of HKH.
     slack = features.rounding(diagonal, state.precision)
     bounds = trace_bounds(everything, k, total, slack)
     captured = np.array(captured_variance_bounds(everything, k, total, slack))
     share = np.minimum(captured / total, 1.0) if total > 0 else np.ones(2)
     certificate = Certificate(np.column_stack([bounds.lower, bounds.upper]), None, share, bounds.confidence)
-    return KernelSpectrum(
-        n,
-        omitted,
-        everything[:k],
-        total,
-        expansion,
-        state.evaluations,
-        certificate,
-        trace_error_=residual / diagonal if diagonal > 0 else 0.0,
-        rank_=int(T.shape[1]),
-        weight_sums=moments.weight_sums,
-    )
+    found = kept.solved(everything[:k], total, landmark_expansion(features, V, moments.mean), moments.weight_sums)
+    missed = residual / diagonal if diagonal > 0 else 0.0
+    return replace(found, certificate=certificate, trace_error_=missed, rank_=moments.n_features)
 
 
-def completed_features(
-    found: KernelSpectrum, state: LandmarkMoments, features: LandmarkFeatures, settings: KernelSettings
-) -> KernelSpectrum:
-    """Return :func:`completed` components of the moments of one kernel's features."""
-    moments, largest = state.moments[0], float(found.eigenvalues_[0])
+def completed_features(kept: KeptFeatures, settings: KernelSettings) -> KernelSpectrum:
+    """Return :func:`completed` components of the moments of the features."""
+    found, state, features = solve_features(kept, settings), cast("LandmarkMoments", kept.state), kept.features
+    moments, largest = state.moments, float(found.eigenvalues_[0])
     rounding = max(len(features.landmarks) * FLOAT64, min(state.precision, FLOAT32)) * largest
     rounding += 10 * FLOAT64 * moments.weight * float(moments.mean @ moments.mean)
     # Where not even the largest eigenvalue is above 0 for certain, its upper bound says what rounding may add.
@@ -329,11 +233,11 @@ def completed_features(
     return completed(found, settings.n_components, rounding, where, MORE)
 
 
-def _excess(values: Vector, state: LandmarkMoments, features: LandmarkFeatures) -> str | None:
+def _excess(values: Vector, state: LandmarkMoments, features: LandmarkMap) -> str | None:
     """Return evidence against a kernel that is positive semi-definite by declaration only: |B(x)|^2 above k(x, x)."""
     if not features.kernel.taken_on_trust:
         return None
-    moments, trace = state.moments[0], float(state.diagonals[0])
+    moments, trace = state.moments, state.diagonal
     found = float(values.sum() + moments.weight * (moments.mean @ moments.mean))
     rounding = rounding_slack(trace, precision=state.precision * features.amplification)
     if found <= trace * (1 + SIGNIFICANT) + rounding:
@@ -344,7 +248,7 @@ def _excess(values: Vector, state: LandmarkMoments, features: LandmarkFeatures) 
     )
 
 
-def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> Expansion:
+def landmark_expansion(features: LandmarkMap, V: Matrix, mean: Vector) -> Expansion:
     """Return the scores ``(B - mean) V`` as an expansion over the landmarks, in the precision that they require.
 
     The mean of ``k(x, L)`` over all rows is ``K_mm c`` with the weights ``c = T mean`` of the mean of the images.
@@ -354,7 +258,7 @@ def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> E
     expansion = Expansion(
         features.kernel,
         features.shift,
-        features.references,
+        References(features.landmarks, None, features.indices),
         T @ V,
         mean @ V,
         weights,
@@ -367,17 +271,7 @@ def landmark_expansion(features: LandmarkFeatures, V: Matrix, mean: Vector) -> E
     return replace(expansion, centre=centre).in_needed_precision(device)
 
 
-def fit_landmarks(
-    run: Run, rows: Rows, settings: KernelSettings, landmarks: Landmarks, shift: Vector
-) -> KernelSpectrum:
-    """Fit to given landmarks in one pass over X, in its precision: a start may miss small components."""
-    precision = float(np.finfo(features_dtype(rows, settings.kernel, len(landmarks.rows))).eps)
-    features = features_of(settings.kernel, landmarks, shift, precision, settings.threads, 0)
-    found = fold_features(run, features_read(rows, (settings.kernel,), len(landmarks.rows)), (features,))
-    return replace(solve_features(found.state, features, settings, omitted=found.omitted), state=found.state)
-
-
-def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: KernelSettings) -> KernelSpectrum:
+def tutorial_spectrum(run: Run, n: int, features: LandmarkMap, settings: KernelSettings) -> KernelSpectrum:
     """Williams & Seeger's extension with landmark centring (tutorial, eqs. 62-63): no pass beyond the choice of
     landmarks.
 
@@ -404,12 +298,14 @@ def tutorial_spectrum(run: Run, n: int, features: LandmarkFeatures, settings: Ke
         k = min(number, m)
     coefficients = axis_coefficients(fix_signs(vectors[:k]).T, values[:k], rounding)
     # The columns of A = H V / sqrt(lambda_q) sum to 0, so centring k(x, L) leaves (k(x, L) - means') A.
-    expansion = centred_expansion(features.kernel, features.shift, features.references, coefficients, means)
+    references = References(features.landmarks, None, features.indices)
+    expansion = centred_expansion(features.kernel, features.shift, references, coefficients, means)
     expansion = expansion.in_needed_precision()
     # Eigenvalues of n rows are n / m times those of m landmarks (eq. 62), and so is their sum.
     total = float(values.sum()) * n / m
     run.add_evaluations(m * m)
-    found = KernelSpectrum(n, 0, values[:k] * n / m, total, expansion, run.evaluations, rank_=rank)
+    kept = KeptFeatures(features, None, n, 0, run.evaluations)
+    found = replace(kept.solved(values[:k] * n / m, total, expansion), rank_=rank)
     return completed(found, given, rounding * n / m, f"the centred matrix of {m} landmarks has", MORE)
 
 
@@ -441,9 +337,9 @@ class Choice:
         return cls(m, sampling, n_landmarks is None)
 
     @classmethod
-    def like(cls, found: KernelSpectrum) -> Choice:
+    def like(cls, kept: KeptFeatures) -> Choice:
         """Return the choice of a fit: none of its rows is drawn again."""
-        m = len(landmark_features(found).landmarks)
+        m = len(kept.features.landmarks)
         return cls(m, np.arange(m))
 
     @property
@@ -470,14 +366,14 @@ class LandmarksFit(KernelFit):
     Attributes
     ----------
     choice : Choice
-    like : KernelSpectrum or None
-        The fit to the rows before, whose landmarks remain.
+    like : KeptFeatures or None
+        Those of the rows before, whose landmarks remain.
     """
 
     depends_on: ClassVar[tuple[str, ...]] = ("settings.kernel", "settings.seed", "choice")
 
     choice: Choice
-    like: KernelSpectrum | None = field(default=None, kw_only=True)
+    like: KeptFeatures | None = field(default=None, kw_only=True)
 
     @property
     def solver(self) -> str:
@@ -492,17 +388,14 @@ class LandmarksFit(KernelFit):
         chosen = landmark_passes(self.choice.sampling, self.choice.request(rows, self.settings))
         return (self.first, *chosen)
 
-    def choose(self, run: Run) -> tuple[Landmarks, Vector]:
-        """Choose the landmarks, and return them with the shift."""
-        shift = self.first(run)
-        request = replace(self.choice.request(self.rows, self.settings), run=run, shift=shift)
-        return select_landmarks(self.choice.sampling, request), shift
-
-    def features_of_fit(self, run: Run) -> LandmarkFeatures:
-        """Return the features of chosen landmarks, or those of the fit to the rows before."""
+    def features_of_fit(self, run: Run, precision: float, wanted: int | None = None) -> LandmarkMap:
+        """Choose landmarks and return their features, or those of the fit to the rows before."""
         if self.like is not None:
-            return landmark_features(self.like)
-        return features_of(self.settings.kernel, *self.choose(run), self.precision, self.settings.threads)
+            return self.like.features
+        settings, shift = self.settings, self.first(run)
+        request = replace(self.choice.request(self.rows, settings), run=run, shift=shift)
+        landmarks = select_landmarks(self.choice.sampling, request)
+        return features_of(settings.kernel, landmarks, shift, precision, settings.threads, wanted)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -520,12 +413,8 @@ class LandmarksFit(KernelFit):
 
     def solve_cost(self) -> SolveCost:
         m = self.choice.count
-        request = self.choice.request(self.rows, self.settings)
-        compared = request.count
-        between = (
-            (self.like is None) * (m * m + compared**2) * self.settings.kernel.flops_per_entry(self.rows.n_columns)
-        )
-        return SolveCost(14.0 * m**3, between, 8 * 6 * max(m, compared) ** 2)
+        between = (self.like is None) * 2.0 * m * m * self.settings.kernel.flops_per_entry(self.rows.n_columns)
+        return SolveCost(14.0 * m**3, between, 8 * 6 * m**2)
 
     n_references = of_part("choice", "count")
 
@@ -536,51 +425,41 @@ class NystromFit(LandmarksFit):
 
     Attributes
     ----------
-    kernels : tuple of Kernel
-        That of the features; empty for the tutorial's extension, which makes no further read.
+    extended : bool
+        Whether components are those of the landmarks, extended to other rows, without a further read.
     """
 
-    kernels: tuple[Kernel, ...]
+    extended: bool = field(default=False, kw_only=True)
 
     @property
     def account(self) -> str:
         return f"{self.choice.count} landmarks, " + (
-            "features of all rows" if self.kernels else "no pass beyond their choice"
+            "no pass beyond their choice" if self.extended else "features of all rows"
         )
 
     @cached_property
     def features(self) -> Read[Folded[LandmarkMoments]]:
         """The read of the features."""
-        return features_read(self.rows, self.kernels, self.choice.count)
+        return features_read(self.rows, self.settings.kernel, self.choice.count)
 
     def passes(self) -> tuple[Declared, ...]:
         if self.like is not None:
             return (self.features,)
-        return (*self.choosing_passes(), *((self.features,) if self.kernels else ()), *self.regression)
+        return (*self.choosing_passes(), *(() if self.extended else (self.features,)), *self.regression)
+
+    def read(self, run: Run) -> KeptFeatures:
+        """Choose landmarks, if there are none, and read X once more."""
+        # An exact PCA in m dimensions: of the images K_nm K_mm^(-1/2), whose products are K_nm K_mm^(-1) K_mn.
+        features = self.features_of_fit(run, self.precision, counted(self.settings.n_components))
+        return fold_features(run, self.features, features)
 
     def spectrum(self, run: Run) -> KernelSpectrum:
-        """Choose landmarks, and read X once more."""
-        landmarks, shift = self.choose(run)
-        before, threads = run.evaluations, self.settings.threads
-        if not self.kernels:
-            features = features_of(self.settings.kernel, landmarks, shift, FLOAT64, threads)
-            return with_landmarks(tutorial_spectrum(run, self.rows.n_rows, features, self.settings), features)
-        # An exact PCA in m dimensions: of the images K_nm K_mm^(-1/2), whose products are K_nm K_mm^(-1) K_mn.
-        (kernel,), wanted = self.kernels, counted(self.settings.n_components)
-        features = features_of(kernel, landmarks, shift, self.precision, threads, wanted)
-        found = fold_features(run, self.features, (features,))
-        state, settings = found.state, replace(self.settings, kernel=kernel)
-        spectrum = solve_features(state, features, settings, omitted=found.omitted)
-        spectrum = completed_features(spectrum, state, features, settings)
-        _warn_missed(spectrum, float(state.residuals[0]), len(landmarks.rows), self.rows.n_rows)
-        spectrum = replace(spectrum, state=state, kernel_evaluations_=before + state.evaluations)
-        return with_landmarks(spectrum, features)
-
-    def read(self, run: Run) -> KernelSpectrum:
-        """Return the statistics of rows that are added."""
-        like, features = cast("KernelSpectrum", self.like), self.features_of_fit(run)
-        found = fold_features(run, self.features, (features,))
-        return like.of_rows(found.state, found.state.moments[0].count, found.omitted, found.state.evaluations)
+        if self.extended:
+            return tutorial_spectrum(run, self.rows.n_rows, self.features_of_fit(run, FLOAT64), self.settings)
+        kept = self.read(run)
+        found, m = completed_features(kept, self.settings), len(kept.features.landmarks)
+        _warn_missed(found, cast("LandmarkMoments", kept.state).residual, m, self.rows.n_rows)
+        return found
 
 
 def _warn_missed(spectrum: KernelSpectrum, residual: float, m: int, n: int) -> None:
@@ -597,38 +476,6 @@ def _warn_missed(spectrum: KernelSpectrum, residual: float, m: int, n: int) -> N
             f"{len(spectrum.eigenvalues_)} components hold only {held / residual * missed:.1%} of it, so larger "
             "components may be missing. Use more landmarks (n_landmarks), or a wider kernel."
         )
-
-
-def solve_grown(grown: KernelSpectrum, settings: KernelSettings) -> KernelSpectrum:
-    """Return the fit to all rows, from their statistics."""
-    state, features = cast("LandmarkMoments", grown.state), landmark_features(grown)
-    found = solve_features(state, features, settings, omitted=grown.n_omitted_)
-    return replace(
-        completed_features(found, state, features, settings),
-        state=state,
-        kernel_evaluations_=grown.kernel_evaluations_,
-        landmark_transform_=grown.landmark_transform_,
-        landmark_indices_=grown.landmark_indices_,
-    )
-
-
-def with_landmarks(found: KernelSpectrum, features: LandmarkFeatures) -> KernelSpectrum:
-    """Return the result of the fit with the attributes of its landmarks."""
-    return replace(found, landmark_transform_=features.transform, landmark_indices_=features.indices)
-
-
-def landmark_features(found: KernelSpectrum) -> LandmarkFeatures:
-    """Return the feature map of a fit by landmarks."""
-    expansion = found.expansion
-    if not isinstance(expansion, Expansion) or expansion.references.rows is None:
-        raise TypeError("the fit is not an expansion over landmarks in memory")
-    return LandmarkFeatures(
-        expansion.kernel,
-        expansion.references.rows,
-        np.asarray(found.landmark_transform_),
-        expansion.shift,
-        expansion.references.indices,
-    )
 
 
 @dataclass(frozen=True)

@@ -329,4 +329,4 @@ class KernelModel(Estimator[KernelSpectrum], Grows, Inverts, BoundedSubspaces):
 
     def _template(self) -> object:
         """Return what statistics are in a file, as ``of`` of :class:`bigpca.records.FileForm`."""
-        return lambda held, name: LandmarkMoments(held.size("d"), None, (Moments(held.size("m")),))
+        return lambda held, name: LandmarkMoments(held.size("d"), None, Moments(held.size("m")))

@@ -34,7 +34,9 @@ from bigpca.estimators.shared.results import RowCounts
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import KernelOperator
 from bigpca.passes.accumulators.all_pairs import KernelProduct
+from bigpca.passes.accumulators.base import WeightSums
 from bigpca.passes.accumulators.kept_rows import RowSample
+from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.fold import Declared, FirstRows, Folded, Read
 from bigpca.passes.prices import priced
 from bigpca.passes.rows import Rows
@@ -120,15 +122,12 @@ class KernelSpectrum(RowCounts, Certified):
     kernel_ = of_part("expansion", "kernel")  # with its defaults filled in
     transform_dtype_ = of_part("expansion", "dtype")  # precision in which float32 rows are scored
 
-    def of_rows(self, state: object, n: int, omitted: int, evaluations: int) -> KernelSpectrum:
-        """Return the same landmarks with the statistics of other rows, whose solution is not known."""
-        return replace(self, state=state, n_samples_=n, n_omitted_=omitted, kernel_evaluations_=evaluations)
-
-    def merge(self, other: KernelSpectrum) -> KernelSpectrum:
-        """Return the statistics of the rows of both, which have the same landmarks."""
-        n, omitted = self.n_samples_ + other.n_samples_, self.n_omitted_ + other.n_omitted_
-        evaluations = self.kernel_evaluations_ + other.kernel_evaluations_
-        return self.of_rows(self.state.merge(other.state), n, omitted, evaluations)
+    @property
+    def so_far(self) -> KeptFeatures:
+        """The statistics of the features of landmarks, to which rows are added."""
+        own, T = self.over_rows, np.asarray(self.landmark_transform_)
+        features = LandmarkMap(own.kernel, np.asarray(own.references.rows), T, own.shift, own.references.indices)
+        return KeptFeatures(features, self.state, self.n_samples_, self.n_omitted_, self.kernel_evaluations_)
 
     @property
     def total_variance_(self) -> float:
@@ -170,6 +169,41 @@ class KernelSpectrum(RowCounts, Certified):
     @property
     def _divisor(self) -> float:
         return degrees_of_freedom(self.n_samples_, self.weight_sums)
+
+
+@dataclass(frozen=True)
+class KeptFeatures:
+    """The statistics that a fit by landmarks keeps of the features of all rows.
+
+    Attributes
+    ----------
+    features : LandmarkMap
+    state : LandmarkMoments, KeptLabels or None
+    n_samples_, n_omitted_ : int
+        As of the result.
+    evaluations : int
+        Kernel evaluations so far.
+    """
+
+    features: LandmarkMap
+    state: Unchecked
+    n_samples_: int
+    n_omitted_: int
+    evaluations: int
+
+    def merge(self, other: KeptFeatures) -> KeptFeatures:
+        """Return the statistics of the rows of both, which have the same landmarks."""
+        n, omitted = self.n_samples_ + other.n_samples_, self.n_omitted_ + other.n_omitted_
+        evaluations = self.evaluations + other.evaluations
+        return KeptFeatures(self.features, self.state.merge(other.state), n, omitted, evaluations)
+
+    def solved(
+        self, values: Vector, total: float, expansion: Expansion, weight_sums: WeightSums = None
+    ) -> KernelSpectrum:
+        """Return the result: what was solved, with what all results by landmarks have."""
+        T, numbers, n, omitted = self.features.transform, self.features.indices, self.n_samples_, self.n_omitted_
+        found = KernelSpectrum(n, omitted, values, total, expansion, self.evaluations, weight_sums=weight_sums)
+        return replace(found, state=self.state, landmark_transform_=T, landmark_indices_=numbers)
 
 
 @dataclass(frozen=True)

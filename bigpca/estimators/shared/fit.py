@@ -25,7 +25,7 @@ from bigpca.arrays import Path
 from bigpca.blas import undone
 from bigpca.data.batches import why_once
 from bigpca.data.provenance import Provenance
-from bigpca.devices import Device, solving_on
+from bigpca.devices import shares_of_work, solving_on
 from bigpca.engine.checkpoint import Checkpoint, stored_seed
 from bigpca.engine.events import PlanEvent, ProgressArgument, resolve_progress
 from bigpca.engine.local import threads_here
@@ -127,15 +127,9 @@ class Reading(ABC):
         MemoryBudgetError, EvaluationBudgetError
         """
         self.plan.check()
-        there = (one for one in self.declared if one.device_bytes and self.rows.order.resources.local)
-        for one in there:
-            # Where its library reports what is free.
-            if one.device.memory and one.device_bytes > (free := one.device.memory[0]):
-                raise MemoryBudgetError(
-                    f"the read {one.name!r} takes {format_bytes(one.device_bytes)} of {one.device.name}, and "
-                    f"{format_bytes(free)} are free there. Free some of it, fit fewer columns, or use "
-                    'arithmetic="numpy".'
-                )
+        for one in self.declared:
+            if self.rows.order.resources.local and not one.by_cores:
+                one.device.check_room(f"the read {one.name!r}", one.device_bytes)
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -177,21 +171,9 @@ class Reading(ABC):
         if rows.sparse:
             lines.append("compiling: the first fit of sparse rows in each process takes 1 to 3 s longer")
         if (chosen := setting(None, "arithmetic") or place_of(rows)) not in ("", HOST.name):
-            lines += self._devices(chosen)
+            why = "sparse rows" if rows.sparse else "states or kernels for NumPy only"
+            lines += shares_of_work(chosen, [one for one in self.declared if one.layout.groups], why)
         return replace(plan, notes=tuple(lines), requests=round(requests * plan.passes), flight_bytes=in_flight)
-
-    def _devices(self, name: str) -> tuple[str, ...]:
-        """The lines of the plan about what multiplies blocks, where a device was set."""
-        passes = [one for one in self.declared if one.layout.groups]
-        there = [one.name + ", whose rows are there" * one.there for one in passes if not one.by_cores]
-        held = f"{format_bytes(max((one.device_bytes for one in passes), default=0))} of its memory"
-        here = [one.name for one in passes if one.by_cores]
-        why = "sparse rows" if self.rows.sparse else "states or kernels for NumPy only"
-        why = why if Device.of(name).has_float64 else "a device without float64"
-        return (
-            *((f"multiplied by {name} ({held}): {', '.join(dict.fromkeys(there))}",) if there else ()),
-            *((f"multiplied by NumPy, not by {name} ({why}): {', '.join(dict.fromkeys(here))}",) if here else ()),
-        )
 
     def _unreadable(self) -> ValueError:
         reads, one = f"{self.solver} takes up to {self.most_reads:g} reads", 'PCA(solver="covariance"), ApproximatePCA'

@@ -9,28 +9,23 @@ from __future__ import annotations
 from abc import abstractmethod
 from dataclasses import KW_ONLY, dataclass, replace
 from functools import cached_property
-from typing import ClassVar, cast
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from bigpca.engine.planning import SolveCost
 from bigpca.engine.run import Run
-from bigpca.estimators.kernel import maps
 from bigpca.estimators.kernel.landmarks import (
     Choice,
-    LandmarkFeatures,
     LandmarksFit,
     features_dtype,
     landmark_expansion,
-    landmark_features,
-    landmark_map,
     pass_dtype,
-    planned_map,
-    with_landmarks,
 )
 from bigpca.estimators.kernel.model import UNWEIGHTED, KernelLike, KernelModel
 from bigpca.estimators.kernel.spectrum import (
+    KeptFeatures,
     KernelSpectrum,
     PairsFit,
     check_references,
@@ -49,6 +44,7 @@ from bigpca.estimators.supervised.statistics import KeptLabels, LabelStatistics,
 from bigpca.operators.kernel import products
 from bigpca.parameters import Parameter
 from bigpca.passes.accumulators.all_pairs import KernelProduct
+from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.rows import Rows
 from bigpca.passes.sweeps import Sweep
@@ -58,25 +54,19 @@ from bigpca.solvers.roweis import Axes
 EXACT_ROWS = 2000  # up to which all rows are landmarks
 
 
-def labelled_spectrum(
-    axes: Axes, supervision: Supervision, n: int, trace: float, expansion: maps.Expansion, evaluations: int
-) -> KernelSpectrum:
-    """Return the result of a fit of n labelled rows."""
+def of_labels(axes: Axes, supervision: Supervision) -> dict[str, Unchecked]:
+    """Return what the result of a labelled fit has beside that of others."""
     classes, unlabelled, missed = supervision.classes, supervision.unlabelled, supervision.missed_label_trace
-    found = KernelSpectrum(n, 0, axes.values, trace, expansion, evaluations, rank_=axes.rank)
-    return replace(found, classes_=classes, n_unlabelled_=unlabelled, missed_label_trace_=missed)
+    return {"rank_": axes.rank, "classes_": classes, "n_unlabelled_": unlabelled, "missed_label_trace_": missed}
 
 
-def features_spectrum(
-    features: LandmarkFeatures, kept: KeptLabels, evaluations: int, problem: Problem
-) -> KernelSpectrum:
+def features_spectrum(kept: KeptFeatures, problem: Problem) -> KernelSpectrum:
     """Return the result of a fit to the features of landmarks, from their statistics."""
-    state, axes = kept.state, problem.solve(kept.state)
-    expansion = landmark_expansion(features, axes.components.T, state.mean)
-    found = labelled_spectrum(axes, kept.supervision, state.count, state.total_scatter, expansion, evaluations)
-    return with_landmarks(
-        replace(found, n_omitted_=kept.n_omitted_, state=kept, weight_sums=state.weight_sums), features
-    )
+    labelled: KeptLabels = kept.state
+    state, axes = labelled.state, problem.solve(labelled.state)
+    expansion = landmark_expansion(kept.features, axes.components.T, state.mean)
+    found = kept.solved(axes.values, state.total_scatter, expansion, state.weight_sums)
+    return replace(found, **of_labels(axes, labelled.supervision))
 
 
 @dataclass(frozen=True)
@@ -106,7 +96,7 @@ class FeatureLabelFit(LandmarksFit):
     def features(self) -> Read[Folded[LabelStatistics]]:
         """The read of the features."""
         rows, kernel, m = self.rows, self.settings.kernel, self.choice.count
-        mapped = rows.mapped(planned_map((kernel,), m, rows.n_columns).step)
+        mapped = rows.mapped(LandmarkMap.planned(kernel, m, rows.n_columns).step)
         dtype = features_dtype(rows, kernel, m)
         read = Read.into(mapped, "labelled-features", self._template(m), dtype=dtype, refinable=True)
         return read.costing(evaluations=float(rows.n_rows) * m)
@@ -117,29 +107,23 @@ class FeatureLabelFit(LandmarksFit):
     def solve_cost(self) -> SolveCost:
         return replace(super().solve_cost(), held_bytes=labels_of(self.rows).nbytes)
 
-    def statistics(self, run: Run) -> tuple[LandmarkFeatures, KeptLabels]:
+    def read(self, run: Run) -> KeptFeatures:
         """Choose landmarks, if there are none, and read X once more."""
-        features, rows = self.features_of_fit(run), self.rows
+        features, rows = self.features_of_fit(run, self.precision), self.rows
         inner = self._template(features.transform.shape[1])
-        exact = self.features.holding(inner, rows.mapped(landmark_map((features,)).step))
-        found = exact.costing(dtype=pass_dtype(rows, (features,)))(run)  # one pass over X
+        exact = self.features.holding(inner, rows.mapped(features.step))
+        found = exact.costing(dtype=pass_dtype(rows, features))(run)  # one pass over X
         state = found.state.finished()
         run.add_evaluations(state.count * len(features.landmarks))
         known = labels_of(rows).supervision.read()
         kept = KeptLabels(state=state, n_omitted_=found.omitted, roundings=rows.roundings, supervision=known)
-        return features, kept
-
-    def read(self, run: Run) -> KernelSpectrum:
-        """Return the statistics of rows that are added."""
-        like, (_, kept) = cast("KernelSpectrum", self.like), self.statistics(run)
-        return like.of_rows(kept, kept.n_samples_, kept.n_omitted_, run.evaluations)
+        return KeptFeatures(features, kept, state.count, found.omitted, run.evaluations)
 
     def spectrum(self, run: Run) -> KernelSpectrum:
-        """Choose landmarks, read X once more, solve."""
-        features, kept = self.statistics(run)
-        found, state = features_spectrum(features, kept, run.evaluations, self.problem), kept.state
+        kept = self.read(run)
+        found, state = features_spectrum(kept, self.problem), kept.state.state
         trace = state.total_scatter
-        rounding = features.rounding(trace + state.weight * float(state.mean @ state.mean), state.precision)
+        rounding = kept.features.rounding(trace + state.weight * float(state.mean @ state.mean), state.precision)
         if rounding >= trace:
             warn_alike(np.array([trace]), rounding, "trace")
         return found
@@ -196,7 +180,8 @@ class DualFit(PairsFit):
         signs = np.sign(scores[np.argmax(np.abs(scores), axis=0), np.arange(len(s))])
         coefficients = delta @ (axes.components.T * signs) / s
         expansion = training_expansion(run, rows, settings, operator.shift, operator.row_means, coefficients)
-        return labelled_spectrum(axes, labelled.supervision, rows.n_rows, operator.trace, expansion, run.evaluations)
+        own = of_labels(axes, labelled.supervision)
+        return KernelSpectrum(rows.n_rows, 0, axes.values, operator.trace, expansion, run.evaluations, **own)
 
 
 @of_all
@@ -211,7 +196,7 @@ class LabelledFeatures(KernelModel):
     def _problem(self, seed: int = 0) -> Problem:
         """Check the parameters and return the problem."""
 
-    def _fit(self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None) -> FeatureLabelFit | DualFit:
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptFeatures | None = None) -> FeatureLabelFit | DualFit:
         """Plan a fit on the features of landmarks, or the read of rows to be added."""
         problem, rows = self._problem(), rows_of_fit(self, rows)
         if like is not None:
@@ -234,11 +219,10 @@ class LabelledFeatures(KernelModel):
             choice = Choice(n, np.flatnonzero(rows.counted.which(rows.n_rows)))
         return FeatureLabelFit(rows, settings, choice, problem)
 
-    def _solve(self, kept: KernelSpectrum) -> KernelSpectrum:
-        problem, state = self._problem(), kept.state
-        problem.check(state.state.moments.n_features)
-        found = features_spectrum(landmark_features(kept), state, kept.kernel_evaluations_, problem)
-        return with_regression(found, self._settings(self.n_features_in_))
+    def _solve(self, kept: KeptFeatures) -> KernelSpectrum:
+        problem = self._problem()
+        problem.check(kept.state.state.moments.n_features)
+        return with_regression(features_spectrum(kept, problem), self._settings(self.n_features_in_))
 
     def _warn(self, found: KernelSpectrum, n_classes: int = 1) -> None:
         known = found.classes_ is not None and self._problem().needs_classes
@@ -314,7 +298,7 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
             'solver="landmarks".'
         )
 
-    def _fit(self, rows: Rows, y: Unchecked, like: KernelSpectrum | None = None) -> FeatureLabelFit | DualFit:
+    def _fit(self, rows: Rows, y: Unchecked, like: KeptFeatures | None = None) -> FeatureLabelFit | DualFit:
         return self._by_pairs(rows, y) if self.solver == "pairs" else super()._fit(rows, y, like)
 
     def _by_pairs(self, rows: Rows, y: Unchecked) -> DualFit:

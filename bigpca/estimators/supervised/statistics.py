@@ -87,9 +87,8 @@ class LabelStatistics(Accumulator):
     def cost(self, rows: BlockForm) -> Work:
         return sum((cost_of(part, rows) for part in self._parts), Work())
 
-    def device_bytes(self, rows: BlockForm) -> int | None:
-        there = [part.device_bytes(rows) for part in self._parts]
-        return None if None in there else sum(map(int, there))  # type: ignore[arg-type]  # not None
+    def device_bytes(self, rows: BlockForm) -> float:
+        return sum(part.device_bytes(rows) for part in self._parts)
 
     count = of_part("moments", "count")  # rows used
     weight = of_part("moments", "weight")  # sum of their weights; their number without weights

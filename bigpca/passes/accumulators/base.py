@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache, partial
-from math import prod
+from math import inf, prod
 from types import ModuleType
 from typing import Any, ClassVar, Self, TypeVar
 
@@ -225,13 +225,14 @@ class Accumulator(ABC):
         own: dict[str, object] = {self.by_row: values[start - first : stop - first], FIRST_ROW: start}
         return replace(self, **own)  # type: ignore[arg-type]  # by name
 
-    def device_bytes(self, rows: BlockForm) -> int | None:
-        """Return the peak memory of the device of another array library; None for states of NumPy only.
+    def device_bytes(self, rows: BlockForm) -> float:
+        """Return the peak memory of the device of another array library; infinite for states of NumPy only.
 
-        Blocks are multiplied on a device, and rows that are there stay there, if no state of a read is None and the
-        rows are dense. 0 is for states that multiply nothing: by themselves, they take no other rows to a device.
+        Blocks are multiplied on a device, and rows that are there stay there, if no state of a read is of NumPy only
+        and the rows are dense. 0 is for states that multiply nothing: by themselves, they take no other rows to a
+        device.
         """
-        return None
+        return inf
 
     def bare(self) -> Self:
         """Return a template without the parameters that only folding needs."""

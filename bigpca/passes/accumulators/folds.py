@@ -175,11 +175,10 @@ class FoldStates(Accumulator):
     def bytes_there(self) -> int:
         return self.n_folds * self.template.bytes_there
 
-    def device_bytes(self, rows: BlockForm) -> int | None:
-        found = self.template.device_bytes(rows)
+    def device_bytes(self, rows: BlockForm) -> float:
         # Rows of a fold; of short floats also what their products take once more, before that of the last fold is free.
         copied = (1 if rows.itemsize == 8 else 4) * rows.rows * rows.columns * rows.itemsize
-        return None if found is None else found + copied + (self.n_folds - 1) * self.template.bytes_there
+        return self.template.device_bytes(rows) + copied + (self.n_folds - 1) * self.template.bytes_there
 
     def cost(self, rows: BlockForm) -> Work:
         work = cost_of(self.template, rows)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import ClassVar, TypeAlias, cast
+from functools import cached_property, partial
+from typing import ClassVar, cast
 
 import numpy as np
 
@@ -26,10 +26,13 @@ from bigpca.passes.accumulators.base import KEPT, Accumulator, broadcast, kept
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.reading.blocks import Block
 from bigpca.passes.reading.row_maps import MapStep, NumberedMap
+from bigpca.solvers.certificates import rounding_slack
 
 # Precomputed kernels identify rows by absolute number, not by content. Landmarks, whose numbers are not consecutive,
 # are then prepared one by one.
 TILE_BYTES = 16 * MIB
+# eps in three sums of a matrix product whose terms are all equal: up to 35 in each, measured for n to 8192.
+ALIKE = 128.0
 HELD_TILES = 8  # of features that idle threads make at a time
 TILE_ROWS = 4096
 TILE_BYTES_LANDMARK_MOMENTS = 4 * MIB  # of kernel values in float32 that are made at a time
@@ -146,42 +149,66 @@ def _one_by_one(landmarks: object) -> list[object]:
 class LandmarkMap(NumberedMap):
     """Features ``B = k(X, L) T`` (n, r) of landmarks L (m, d).
 
-    Kernels that differ only in their width share the distances to the landmarks.
-
     Attributes
     ----------
-    kernels : tuple of Kernel
-        Which share prepared rows.
+    kernel : Kernel
     landmarks : ndarray of shape (m, d)
-    transforms : tuple of ndarray of shape (m, r), one for each kernel
+    transform : ndarray of shape (m, r); T
         ``T'K_mm T = I``.
     shift : ndarray of shape (d,)
     indices : ndarray of shape (m,), or None
         Row numbers of the landmarks, for kernels that identify rows by number.
     """
 
-    kernels: tuple[Kernel, ...]
+    kernel: Kernel
     landmarks: Array
-    transforms: tuple[Matrix, ...]
+    transform: Matrix
     shift: Vector
     indices: Integers | None = None
-    _prepared: dict[object, tuple[object, tuple[Array, ...], Array]] = field(
-        default_factory=dict, repr=False, compare=False
+    _prepared: dict[object, tuple[object, Array, Array]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
     )
+
+    @classmethod
+    def planned(cls, kernel: Kernel, m: int, d: int) -> LandmarkMap:
+        """Return such a map of broadcast zeros, which prices states and tiles without their memory."""
+        return cls(kernel, np.broadcast_to(np.float32(0), (m, d)), np.broadcast_to(0.0, (m, m)), np.zeros(d))
+
+    def block(self) -> Matrix:
+        """Return K_mm (m, m) in float64."""
+        return square_block(self.kernel, self.landmarks, self.numbers, self.shift)
+
+    @cached_property
+    def amplification(self) -> float:
+        """The factor by which T magnifies the rounding of kernel values, relative to ``sqrt(k(x, x) k(l, l))``.
+
+        Largest column of ``diag(K_mm)^(1/2) T``: 1 over the root of the smallest eigenvalue kept of the scaled K_mm.
+        """
+        prepared = prepare_landmarks(self.kernel, self.landmarks.astype(np.float64), self.numbers, self.shift)
+        lengths = np.sqrt(diagonal_of(self.kernel, prepared))
+        return max(1.0, float(np.linalg.norm(lengths[:, None] * self.transform, axis=0).max()))
+
+    def rounding(self, diagonal: float, precision: float) -> float:
+        """Bound what rounding changes in an eigenvalue, where k(x, x) of all rows sum to ``diagonal``.
+
+        T magnifies the rounding of kernel values. It does not magnify the rounding of sums over landmarks and rows, but
+        that does not cancel if rows are alike.
+        """
+        return rounding_slack(diagonal, precision=precision * self.amplification) + ALIKE * precision * diagonal
 
     @property
     def step(self) -> MapStep:
-        """The map from rows to the features of the first kernel, in tiles."""
-        m, T = len(self.landmarks), self.transforms[0]
-        flops = int(m * self.kernels[0].flops_per_entry(self.landmarks.shape[1])) + 2 * T.size
+        """The map from rows to the features, in tiles."""
+        m, T = len(self.landmarks), self.transform
+        flops = int(m * self.kernel.flops_per_entry(self.landmarks.shape[1])) + 2 * T.size
         return MapStep(self, T.shape[1], flops, self.tile_rows)
 
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
-        """Return the features (b, r) of the first kernel."""
-        A, landmarks = self.kernels[0].prepare(rows, self.shift, int(numbers[0])), self.prepare(rows.dtype)[0]
-        K = landmark_block(self.kernels[0], A, landmarks)
-        check_mirrored(self.kernels[0], A, landmarks, K, numbers, self.numbers)
-        B: Array = K @ self.transforms[0].astype(K.dtype, copy=False)
+        """Return the features (b, r)."""
+        A, landmarks = self.kernel.prepare(rows, self.shift, int(numbers[0])), self.prepare(rows.dtype)[0]
+        K = landmark_block(self.kernel, A, landmarks)
+        check_mirrored(self.kernel, A, landmarks, K, numbers, self.numbers)
+        B: Array = K @ self.transform.astype(K.dtype, copy=False)
         return B
 
     def output_dtype(self, dtype: DType) -> DType:
@@ -195,15 +222,15 @@ class LandmarkMap(NumberedMap):
     def __getstate__(self) -> dict[str, object]:
         return {**vars(self), "_prepared": {}}
 
-    def prepare(self, dtype: DType, device: Namespace = HOST) -> tuple[object, tuple[Array, ...], Array]:
-        """Return the prepared landmarks, the transforms and the shift, on a device; the groups of a process share
+    def prepare(self, dtype: DType, device: Namespace = HOST) -> tuple[object, Array, Array]:
+        """Return the prepared landmarks, the transform and the shift, on a device; the groups of a process share
         them.
         """
         if (dtype, device) not in self._prepared:
             landmarks, shift = device.rows(self.landmarks.astype(dtype, copy=False)), device.put(self.shift)
-            transforms = tuple(map(device.put, self.transforms))  # in float64: tiles round them to their precision
-            prepared = prepare_landmarks(self.kernels[0], landmarks, self.numbers, shift)
-            self._prepared[dtype, device] = prepared, transforms, shift
+            transform = device.put(self.transform)  # in float64: tiles round it to their precision
+            prepared = prepare_landmarks(self.kernel, landmarks, self.numbers, shift)
+            self._prepared[dtype, device] = prepared, transform, shift
         return self._prepared[dtype, device]
 
     @property
@@ -223,14 +250,14 @@ class LandmarkMap(NumberedMap):
     def working_bytes(self, d: int, rows: int) -> int:
         """Return the memory of one tile of a block of so many rows (kernel values, features, prepared rows) and of the
         prepared landmarks, in float64."""
-        kernel, m, tile = self.kernels[0], len(self.landmarks), min(self.tile_rows, rows)
+        kernel, m, tile = self.kernel, len(self.landmarks), min(self.tile_rows, rows)
         entries = tile * m * (kernel.entry_bytes(8) + 16)
         return FIXED_BYTES + entries + (tile + m) * (kernel.prepared_bytes(d, 8) + 8 * d) + 8 * m * m
 
     def cost(self, rows: BlockForm) -> Work:
         """Return the memory of one tile of rows and of the landmarks, in float64, and the operations per row."""
-        kernel, m, d = self.kernels[0], len(self.landmarks), rows.columns
-        work = entries_work(kernel, rows, m) + Work(0, sum(2.0 * T.size for T in self.transforms))
+        kernel, m, d = self.kernel, len(self.landmarks), rows.columns
+        work = entries_work(kernel, rows, m) + Work(0, 2.0 * self.transform.size)
         strips, taken = rows.taken(kernel.accepts_csr)
         if not taken.sparse:
             return Work(self.working_bytes(d, rows.rows) + strips) + work
@@ -242,7 +269,7 @@ class LandmarkMap(NumberedMap):
 
 @dataclass
 class LandmarkMoments(Accumulator):
-    """Moments of the features of every kernel, and the residuals of ``k(x, x)``, weighted if the rows are.
+    """Moments of the features, and the residuals of ``k(x, x)``, weighted if the rows are.
 
     Attributes
     ----------
@@ -250,9 +277,9 @@ class LandmarkMoments(Accumulator):
         d.
     features : LandmarkMap
         A broadcast value: None in closed states, and in templates being sent.
-    moments : tuple of Moments
+    moments : Moments
         Moments of ``B`` about the mean of all rows.
-    diagonals, residuals : ndarray of shape (kernels,)
+    diagonal, residual : float
         ``sum_i k(x_i, x_i)`` and ``sum_i max(k(x_i, x_i) - |B_i|^2, 0)``: the traces of K and of ``K - B B'``.
     evaluations : int
         Kernel evaluations so far.
@@ -267,25 +294,21 @@ class LandmarkMoments(Accumulator):
 
     n_features: int
     features: LandmarkMap | None
-    moments: tuple[Moments, ...] = field(metadata=KEPT)
-    diagonals: Vector = kept("_kernels", here=True)
-    residuals: Vector = kept("_kernels", here=True)
+    moments: Moments = field(metadata=KEPT)
+    diagonal: float = kept(default=0.0)
+    residual: float = kept(default=0.0)
     evaluations: int = kept(default=0)
     precision: float = kept(default=0.0)
-    _shifts: dict[int, Vector] = field(default_factory=dict, repr=False)  # of the features of each kernel
+    _shift: Vector | None = field(default=None, repr=False)  # of the features
 
     @classmethod
     def of(cls, n_features: int, features: LandmarkMap) -> LandmarkMoments:
         """Return a template."""
-        return cls(n_features, features, tuple(Moments(T.shape[1]) for T in features.transforms))
-
-    @property
-    def _kernels(self) -> int:
-        return len(self.moments)
+        return cls(n_features, features, Moments(features.transform.shape[1]))
 
     def update(self, block: Block) -> None:
         features = broadcast(self.features)
-        for part in block.taken(features.kernels[0].accepts_csr):
+        for part in block.taken(features.kernel.accepts_csr):
             self._add_block(part, features)
 
     def _add_block(self, block: Block, features: LandmarkMap) -> None:
@@ -293,80 +316,70 @@ class LandmarkMoments(Accumulator):
         step = features.tile_rows_on(block.device)
         tiles = [slice(i, i + step) for i in range(0, block.count, step)]
         # Those of the first tile are about their own mean, as are then all others.
-        some = (tiles, []) if self._shifts else (tiles[:1], tiles[1:])
-        ahead = block.device.ahead(HELD_TILES // len(features.kernels))
+        some = (tiles, []) if self._shift is not None else (tiles[:1], tiles[1:])
         for few in some:
-            compared = made_ahead(partial(_compared, block, features, dict(self._shifts)), few, ahead)
-            for tile, made in zip(few, compared, strict=True):
+            compared = made_ahead(partial(_compared, block, features, self._shift), few, block.device.ahead(HELD_TILES))
+            for tile, (made,) in zip(few, compared, strict=True):
                 with block.device.precise():
-                    self._add(block, tile, made)
+                    self._add(*made, None if block.weights is None else block.weights[tile])
 
-    def _add(self, block: Block, tile: slice[int, int, None], made: Iterable[Compared]) -> None:
-        """Add the features of a tile for one kernel, or for several (widths that are compared)."""
-        weights = None if block.weights is None else block.weights[tile]
-        for j, (own, diagonal, squares, precision, compared) in enumerate(made):
-            # k(x, x) - |b(x)|^2, what the features miss of x: its sum bounds the error of every eigenvalue.
-            left = np.maximum(diagonal - squares, 0.0)
-            self.diagonals[j] += diagonal.sum() if weights is None else weights @ diagonal
-            self.residuals[j] += left.sum() if weights is None else weights @ left
-            self.evaluations += own.count * compared
-            self.precision = max(self.precision, precision)
-            self._shifts[j] = own.shift
-            self.moments[j].update(own)
+    def _add(self, own: Block, diagonal: Vector, squares: Vector, precision: float, weights: Vector | None) -> None:
+        """Add the features of a tile."""
+        # k(x, x) - |b(x)|^2, what the features miss of x: its sum bounds the error of every eigenvalue.
+        left = np.maximum(diagonal - squares, 0.0)
+        self.diagonal += float(diagonal.sum() if weights is None else weights @ diagonal)
+        self.residual += float(left.sum() if weights is None else weights @ left)
+        self.evaluations += own.count * len(broadcast(self.features).landmarks)
+        self.precision = max(self.precision, precision)
+        self._shift = own.shift
+        self.moments.update(own)
 
     def there(self, device: Namespace) -> LandmarkMoments:
-        return super().there(broadcast(self.features).kernels[0].place(device))
+        return super().there(broadcast(self.features).kernel.place(device))
 
     def close(self) -> None:
         self.features = None
-        self._shifts = {}
-        for moments in self.moments:
-            moments.close()
+        self._shift = None
+        self.moments.close()
 
     def merge(self, other: LandmarkMoments) -> LandmarkMoments:
         return replace(
             self,
             features=self.features if self.features is not None else other.features,
-            moments=tuple(a.merge(b) for a, b in zip(self.moments, other.moments, strict=True)),
-            diagonals=self.diagonals + other.diagonals,
-            residuals=self.residuals + other.residuals,
+            moments=self.moments.merge(other.moments),
+            diagonal=self.diagonal + other.diagonal,
+            residual=self.residual + other.residual,
             evaluations=self.evaluations + other.evaluations,
             precision=max(self.precision, other.precision),
         )
 
     def cost(self, rows: BlockForm) -> Work:
-        of_features = (m.cost(BlockForm(m.n_features, rows.rows)) for m in self.moments)
-        return sum(of_features, Work() if self.features is None else self.features.cost(rows))
+        own = self.moments.cost(BlockForm(self.moments.n_features, rows.rows))
+        return own if self.features is None else own + self.features.cost(rows)
 
     def device_bytes(self, rows: BlockForm) -> int:
         features = broadcast(self.features)
         tile = min(features.tile_rows_on(self.device), rows.rows)
         held = compared_bytes(tile, rows.columns, rows.itemsize, len(features.landmarks))
-        held += sum(8 * T.size for T in features.transforms)
-        return held + sum(gram_bytes(one.n_features, tile, rows.itemsize) for one in self.moments)
-
-
-Compared: TypeAlias = tuple[Block, Vector, Vector, float, int]
+        return held + 8 * features.transform.size + gram_bytes(self.moments.n_features, tile, rows.itemsize)
 
 
 def _compared(
-    block: Block, features: LandmarkMap, shifts: Mapping[int, Vector], tile: slice[int, int, None]
-) -> Iterator[Compared]:
-    """Yield for every kernel the features of a tile, which are rows of their own about the shift of the first ones;
-    ``k(x, x)``, ``|B_i|^2``, the precision of the kernel's entries, and the number of landmarks."""
-    rows, numbers, device = block.values[tile], block.rows[tile], block.device
-    landmarks, transforms, shift = features.prepare(rows.dtype, device)
-    A = features.kernels[0].prepare(device.rows(rows), shift, int(numbers[0]))
-    for j, (kernel, T) in enumerate(zip(features.kernels, transforms, strict=True)):
-        K = landmark_block(kernel, A, landmarks)
-        check_mirrored(kernel, A, landmarks, K, numbers, features.numbers)
-        # Rounding of kernel values enters B at most by this; bounds allow for it.
-        error = kernel.entry_error(A, landmarks) if kernel.needs_rows else 0.0
-        B, squares = features_with_squares(K, T, device)
-        precision = entry_precision(dtype_of(B), error)
-        own = Block.about(device.rows(B), numbers, shifts.get(j), device)
-        own = own if block.weights is None else own.weighted(block.weights[tile])
-        yield own, kernel.diagonal_of(A), squares, precision, K.shape[1]
+    block: Block, features: LandmarkMap, about: Vector | None, tile: slice[int, int, None]
+) -> Iterator[tuple[Block, Vector, Vector, float]]:
+    """Yield the features of a tile, which are rows of their own about the shift of the first ones; ``k(x, x)``,
+    ``|B_i|^2``, and the precision of the kernel's entries."""
+    rows, numbers, device, kernel = block.values[tile], block.rows[tile], block.device, features.kernel
+    landmarks, T, shift = features.prepare(rows.dtype, device)
+    A = kernel.prepare(device.rows(rows), shift, int(numbers[0]))
+    K = landmark_block(kernel, A, landmarks)
+    check_mirrored(kernel, A, landmarks, K, numbers, features.numbers)
+    # Rounding of kernel values enters B at most by this; bounds allow for it.
+    error = kernel.entry_error(A, landmarks) if kernel.needs_rows else 0.0
+    B, squares = features_with_squares(K, T, device)
+    own = Block.about(device.rows(B), numbers, about, device)
+    own = own if block.weights is None else own.weighted(block.weights[tile])
+    yield own, kernel.diagonal_of(A), squares, entry_precision(dtype_of(B), error)
 
 
 def features_with_squares(K: Array, T: Array, device: Namespace) -> tuple[Array, Vector]:

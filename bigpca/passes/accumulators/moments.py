@@ -9,6 +9,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from math import inf
 from typing import ClassVar, Self, cast
 
 import numpy as np
@@ -468,10 +469,10 @@ class ClassMoments(Weighted, Accumulator):
         scratch = squares + 2 * 8 * d * min(rows.rows, len(self.codes), self._tile_rows) + 3 * 8 * c * d
         return Work(scratch, float(d * ((d if self.whole else 2) + 4)))
 
-    def device_bytes(self, rows: BlockForm) -> int | None:
+    def device_bytes(self, rows: BlockForm) -> float:
         d, c = self.n_features, self.n_classes
         if c > max(MOST_CLASSES_THERE, d):
-            return None
+            return inf
         b, copies = min(rows.rows, self._tile_rows), 2 if rows.itemsize == 8 else 5
         sums = gram_bytes(d, b, rows.itemsize) if self.whole else 0
         return (rows.rows * d + copies * b * (d + c)) * rows.itemsize + sums + 32 * c * d

@@ -338,7 +338,7 @@ def _chosen_rows(form: str) -> list[Case]:
             lambda: LandmarkMoments.of(D, FEATURES),
             fold,
             N,
-            lambda s: [s.moments[0].mean, full(s.moments[0].scatter), s.diagonals, s.residuals],
+            lambda s: [s.moments.mean, full(s.moments.scatter), s.diagonal, s.residual],
             lambda X: [
                 _features(X).mean(0),
                 scatter_of(_features(X)),
@@ -486,7 +486,7 @@ def _labels(fold: Any) -> Case:
 
 
 LANDMARKS, TRANSFORM = np.random.default_rng(9).standard_normal((4, D)), np.diag([0.1, 0.2, 0.05, -0.1])
-FEATURES = LandmarkMap((kernels.Linear(),), LANDMARKS, (TRANSFORM,), np.zeros(D))
+FEATURES = LandmarkMap(kernels.Linear(), LANDMARKS, TRANSFORM, np.zeros(D))
 
 
 def _features(X: Array) -> Array:

@@ -18,7 +18,6 @@ from tests.passes.kit import folded
 
 N, D, M = 700, 6, 30
 X = offset_data(N, D, mean=5.0, dtype="f8")
-GAMMAS = (0.05, 0.5, 5.0)
 Array = NDArray[Any]
 
 
@@ -28,8 +27,8 @@ def features(kernel: kernels.Kernel, rows: Array = X) -> tuple[Array, Array]:
     return T, kernel(rows, rows[:M]) @ T
 
 
-def mapped(*given: kernels.Kernel) -> LandmarkMap:
-    return LandmarkMap(given, X[:M], tuple(features(kernel)[0] for kernel in given), np.full(D, 5.0))
+def mapped(kernel: kernels.Kernel) -> LandmarkMap:
+    return LandmarkMap(kernel, X[:M], features(kernel)[0], np.full(D, 5.0))
 
 
 def unshifted(given: da.Array, template: Accumulator, **options: Any) -> Any:
@@ -43,30 +42,18 @@ def unshifted(given: da.Array, template: Accumulator, **options: Any) -> Any:
 def test_moments_and_residuals_are_those_of_the_whole_features(kernel: kernels.Kernel, rows: int) -> None:
     _, B = features(kernel)
     found: LandmarkMoments = unshifted(da.from_array(X, chunks=(rows, D)) + 0, LandmarkMoments.of(D, mapped(kernel)))
-    (moments,) = found.moments
+    moments = found.moments
     size = float(np.abs(B).max())
     assert moments.count == N
     np.testing.assert_allclose(moments.mean, B.mean(axis=0), rtol=0, atol=1e-11 * size)
     scatter = np.triu((B - B.mean(axis=0)).T @ (B - B.mean(axis=0)))
     np.testing.assert_allclose(np.triu(moments.scatter), scatter, rtol=0, atol=1e-10 * scatter.max())
     diagonal = np.diagonal(kernel(X))
-    assert found.diagonals[0] == pytest.approx(diagonal.sum(), rel=1e-12)
+    assert found.diagonal == pytest.approx(diagonal.sum(), rel=1e-12)
     residual = np.maximum(diagonal - (B**2).sum(axis=1), 0).sum()
-    assert found.residuals[0] == pytest.approx(residual, abs=1e-9 * diagonal.sum())
+    assert found.residual == pytest.approx(residual, abs=1e-9 * diagonal.sum())
     assert found.evaluations == N * M
     assert found.precision == 2.0**-52
-
-
-def test_several_widths_share_the_distances_and_give_what_each_gives_alone() -> None:
-    given = da.from_array(X, chunks=(100, D)) + 0
-    kernels_of_all = tuple(kernels.RBF(gamma) for gamma in GAMMAS)
-    together: LandmarkMoments = unshifted(given, LandmarkMoments.of(D, mapped(*kernels_of_all)))
-    assert together.evaluations == len(GAMMAS) * N * M
-    for j, gamma in enumerate(GAMMAS):
-        alone: LandmarkMoments = unshifted(given, LandmarkMoments.of(D, mapped(kernels.RBF(gamma))))
-        upper, expected = np.triu(together.moments[j].scatter), np.triu(alone.moments[0].scatter)
-        np.testing.assert_allclose(upper, expected, rtol=0, atol=1e-11 * N)
-        assert together.residuals[j] == pytest.approx(alone.residuals[0], abs=1e-10 * N)
 
 
 @pytest.mark.parametrize("dtype", ["f4", "f8"])
