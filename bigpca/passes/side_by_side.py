@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -81,8 +80,10 @@ class SideBySide(Origin):
         """The rows as Dask arrays; they are made of rows in memory when they are first needed."""
         if self.arrays is not None:
             return self.arrays
-        parts = [open_source(one, uuid.uuid4().hex, self.pieces).astype(self.dtype) for one in self.direct]
-        X = da.concatenate(parts, axis=1)
+        # Named by files or values: a checkpoint of what is made of them is found again.
+        names = [f"{found}-pieces" if (found := side.files_digest()) else None for side in self.several]
+        each = zip(self.direct, names, strict=True)
+        X = da.concatenate([open_source(one, name, self.pieces).astype(self.dtype) for one, name in each], axis=1)
         return Arrays(X, X, X)
 
     @property

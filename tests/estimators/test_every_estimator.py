@@ -25,7 +25,7 @@ from sklearn.utils import get_tags
 import bigpca as bp
 from bigpca.cli.stores import describe
 from bigpca.engine import layout
-from bigpca.engine.events import CheckpointEvent, Event, PassEvent
+from bigpca.engine.events import CheckpointEvent, Event, GroupEvent, PassEvent
 from bigpca.estimators.kernel import landmarks
 from bigpca.estimators.shared.files import StoredModel
 from bigpca.estimators.shared.inputs import declared_parameters
@@ -421,6 +421,24 @@ def test_a_stopped_fit_resumes_to_the_same_bits(name: str, store: Path, tmp_path
         if (y := CASES[name].y) is not None:
             with pytest.raises(bp.errors.CheckpointError):
                 CASES[name].make().fit(bp.open(store), y[::-1].copy(), checkpoint=tmp_path / "c")
+
+
+@pytest.mark.parametrize("covariates", [False, True])
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("name", ["KernelPCA by features", "ScoredPCA"])
+def test_what_is_made_of_rows_in_memory_is_found_again(
+    name: str, held: bool, covariates: bool, store: Path, tmp_path: Path
+) -> None:
+    model = bp.ScoredPCA(2, n_features_to_select=3)
+    if name != "ScoredPCA":
+        model = bp.KernelPCA(2, kernel="poly", degree=2, solver="features")
+    beside = {"y": np.arange(len(X)) % 3} if name == "ScoredPCA" else {}
+    beside |= {"covariates": X[:, :2] ** 2} if covariates else {}
+    events: list[Event] = []
+    first = bits(clone(model).fit(X.copy() if held else store, **beside, checkpoint=tmp_path / "c"))
+    again = clone(model).fit(X.copy() if held else store, **beside, checkpoint=tmp_path / "c", progress=events.append)
+    assert not any(isinstance(event, GroupEvent) for event in events)
+    assert bits(again) == first
 
 
 SPARSE = [name for name, case in CASES.items() if get_tags(case.make()).input_tags.sparse]
