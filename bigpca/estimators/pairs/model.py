@@ -75,7 +75,7 @@ from bigpca.passes.reading.row_maps import (
 from bigpca.passes.residuals import FLOPS_PER_VALUE, Adjustment, Regression, Remainder
 from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import beside_covariates, blocks_of_batches, check_paired, side_by_side
-from bigpca.records import Coding, Held, of_part, stored
+from bigpca.records import Coding, of_part, stored
 from bigpca.solvers.components import check_total
 from bigpca.solvers.eigh import EPS, NOISE, rounded_squares, stored_squares
 from bigpca.solvers.moments import Frame, Scatter, warn_dependent, warn_stored
@@ -300,13 +300,8 @@ class JointMoments:
         return found
 
 
-OF_GRIDS: Coding = (grid_to_stored, lambda value, own, held: _held_grid(grid_from_stored(value, own), held))
+OF_GRIDS: Coding = (grid_to_stored, lambda value, own, held: grid_from_stored(value, own))
 OF_VIEWS: Coding = (lambda view: (view.to_json(), {}), lambda value, own, held: View.from_json(value, held.size("q")))
-
-
-def _held_grid(grid: Grid, held: Held) -> Grid:
-    held.check("target_grid", (grid.n_columns,), ("q",))
-    return grid
 
 
 @dataclass(frozen=True)
@@ -422,8 +417,8 @@ class PairResult(RowCounts):
 
     def checked(self) -> Self:
         """Return itself; raises ValueError for statistics of other sizes, which would fail when rows are added."""
-        q = self.n_targets_
-        if len(self.y_mean_) != q or (self.targets.single and q != 1):
+        q, grid = self.n_targets_, self.targets.grid
+        if len(self.y_mean_) != q or (self.targets.single and q != 1) or (grid is not None and grid.n_columns != q):
             raise ValueError(f"it has n_targets = {q} of {len(self.y_mean_)} columns, single = {self.targets.single}")
         return checked_count(self)
 

@@ -14,20 +14,23 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Array, Input, Matrix, Path, Vector
 from bigpca.engine.driver import solving
-from bigpca.errors import warn_approximation
+from bigpca.errors import real_number, warn_approximation
 from bigpca.estimators.shared.fit import RandomState
 from bigpca.estimators.shared.inputs import BaseEstimator, ClassifierMixin, Lazy, settle_non_finite
 from bigpca.estimators.shared.outputs import Destination, mapped_to_numbers, maps_rows
 from bigpca.estimators.shared.results import Traits
 from bigpca.estimators.shared.transformer import Estimator, of_all, with_parameters
 from bigpca.estimators.supervised.model import LABELS, SupervisedModel, SupervisedResult
-from bigpca.estimators.supervised.problems import Problem, check_conditioning
+from bigpca.estimators.supervised.problems import Problem
 from bigpca.estimators.supervised.statistics import LabelStatistics
 from bigpca.passes.reading.row_maps import Float64Map
 from bigpca.settings import setting
 from bigpca.solvers.components import NComponents
 from bigpca.solvers.eigh import ENOUGH
 from bigpca.solvers.moments import Scatter
+from bigpca.solvers.roweis import Conditioning
+
+KEPT_SHARE = 0.98  # of the eigenvalues of R2 that robust=True leaves as they are
 
 
 @of_all
@@ -143,12 +146,16 @@ class RoweisPoint(BaseEstimator):
     _featured: ClassVar[bool] = False  # whether rows are features of landmarks
 
     def _problem(self, seed: int = 0) -> Problem:
+        robust, added = self.robust, self.regularization
+        if added is not None and not (isinstance(added, str) and added == "pinv"):
+            added = real_number("regularization", added, "(0, inf)", 'None, "pinv" or a positive number')
+        share = (KEPT_SHARE if robust else None) if isinstance(robust, bool | np.bool_) else float(robust)
         return Problem(
             self.n_components,
             setting(self, "solve_threads"),
             float(getattr(self, "r1", 0.0)),
             float(getattr(self, "r2", 1.0)),
-            check_conditioning(self.robust, self.regularization),
+            Conditioning(share, added),
             bool(getattr(self, "normalize", False)),
             featured=self._featured,
         )

@@ -221,7 +221,7 @@ class SupervisedModel(SumsModel[SupervisedResult], LinearExports, FeatureAxes):
         return labels_of(rows).nbytes
 
     def _may_doubt(self, rows: Rows) -> bool:
-        return self._problem().divides and labels_of(rows).supervision.after is None
+        return self._problem().needs_classes and labels_of(rows).supervision.after is None
 
     def _doubt(self, kept: KeptLabels, solved: SupervisedResult | None = None) -> SecondRead | None:
         if solved is not None or self._problem().error(kept.scatter) <= ENOUGH:
@@ -231,7 +231,6 @@ class SupervisedModel(SumsModel[SupervisedResult], LinearExports, FeatureAxes):
 
     def _solve(self, kept: KeptLabels, again: Unchecked = None) -> SupervisedResult:
         problem, state = self._problem(), kept.state
-        problem.check(state.moments.n_features)
         if problem.whole:
             state.check_whole()
         refined = None if again is None else replace(kept.scatter, S=again.state.within, frame=again.frame)

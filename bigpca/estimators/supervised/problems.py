@@ -20,7 +20,7 @@ from bigpca.blas import blas_threads
 from bigpca.data.batches import BatchLabels, LabelColumn
 from bigpca.data.labels import ClassLabels, TargetLabels, check_missing, check_several, open_labels
 from bigpca.data.weights import Codes
-from bigpca.errors import listed, real_number, warn_approximation
+from bigpca.errors import listed, warn_approximation
 from bigpca.estimators.shared.inputs import Unchecked
 from bigpca.estimators.supervised.label_features import (
     ColumnLabels,
@@ -49,7 +49,6 @@ from bigpca.solvers.roweis import PLAIN, Axes, Conditioning, FisherPencil, Rowei
 
 SHOWN = 5  # classes that a message names
 MAX_MISSED = 1e-3  # share of the label kernel's trace above which a fit warns
-KEPT_SHARE = 0.98  # of the eigenvalues of R2 that robust=True leaves as they are
 
 
 def cut_axes(found: Axes, n_components: NComponents, what: str) -> Axes:
@@ -340,7 +339,7 @@ class Problem:
 
     @property
     def needs_classes(self) -> bool:
-        """Whether the within-class scatter is used, so that whole numbers are classes whatever their dtype."""
+        """Whether R2^-1 divides by the within-class scatter, so that whole numbers are classes whatever their dtype."""
         return self.r2 > 0
 
     @property
@@ -428,16 +427,11 @@ class Problem:
             return None
         return FourierLabels.draw(columns, self.n_features, self.label_gamma, self.seed)
 
-    @property
-    def divides(self) -> bool:
-        """Whether R2^-1 divides by the scatter."""
-        return self.whole and self.r2 > 0
-
     def error(self, scatter: Scatter) -> float:
         """Return the estimated relative error of a solution from S_W."""
         given = self.conditioning.regularization
         added = 0.0 if isinstance(given, str) else float(given or 0.0)
-        return scatter.solved((1 - self.r2 + added) / self.r2).error if self.divides else 0.0
+        return scatter.solved((1 - self.r2 + added) / self.r2).error if self.needs_classes else 0.0
 
     def solve(self, statistics: LabelStatistics, scatter: Scatter | None = None) -> Axes:
         """Return the axes; ``scatter`` is S_W, if it was read again."""
@@ -545,20 +539,6 @@ class Problem:
                 f"others are arbitrary. Use {found.rank} or fewer, or a smaller r1."
             )
         return Axes(found.values[:k], found.components[:k], found.rank)
-
-
-def check_conditioning(robust: bool | float, regularization: float | str | None) -> Conditioning:
-    """Return the treatment of a singular R2.
-
-    Raises
-    ------
-    ValueError
-    """
-    if regularization is not None and not (isinstance(regularization, str) and regularization == "pinv"):
-        expected = 'None, "pinv" or a positive number'
-        regularization = real_number("regularization", regularization, "(0, inf)", expected)
-    share = (KEPT_SHARE if robust else None) if isinstance(robust, bool | np.bool_) else float(robust)
-    return Conditioning(share, regularization)
 
 
 def check_classes(statistics: LabelStatistics, r1: float, r2: float) -> None:

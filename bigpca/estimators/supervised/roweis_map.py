@@ -12,7 +12,6 @@ from sklearn.base import clone
 
 from bigpca.arrays import Array, Input, Integers, Matrix
 from bigpca.blas import blas_threads
-from bigpca.data.dask_arrays import LEFT_OUT
 from bigpca.data.labels import ClassLabels, open_labels
 from bigpca.engine.driver import solving_with
 from bigpca.engine.events import ProgressArgument
@@ -173,8 +172,6 @@ def roweis_map(
         )
     given, template = template, clone(template).set_params(r1=0.5, r2=0.5)  # the whole scatter determines all points
     problem, rows = template._problem(), replace(opened(template, X, y), seed=fit_seed(template))
-    if rows.covariates is not None:
-        raise TypeError(LEFT_OUT)
     fit = cast("SumsFit[SupervisedResult]", template._fit(rows, rows.y))
     values = grid_values(grid)
     # Rejected before the read, as are values outside [0, 1]: a scatter that must be singular.

@@ -203,12 +203,18 @@ def test_so_many_rows_count_less_as_covariates_are_independent() -> None:
         (lambda: bp.ApproximatePCA(1, nan_policy="mean").fit(X, covariates=Z), ValueError, "'mean' cannot be used"),
         (lambda: bp.KernelPCA(1).fit(X, covariates=np.eye(N)), ValueError, "239 covariates determine all columns"),
         (lambda: bp.ApproximatePCA(1).fit(bp.from_batches([X]), covariates=Z), TypeError, "are read side by side"),
-        (lambda: bp.roweis_map(bp.open(X, covariates=Z), CODES, 3), TypeError, "which this call does not use"),
     ],
 )  # fmt: skip
 def test_what_has_no_residuals_says_so(call: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         call()
+
+
+def test_a_map_of_rows_with_covariates_is_that_of_what_these_leave() -> None:
+    rows, left, y = bp.open(MIXED, covariates=Z), residuals(MIXED, Z), CODES % 3
+    found, truth = (bp.roweis_map(one, y, [0.0, 0.5]) for one in (rows, left))
+    np.testing.assert_allclose(found.models[1][1].eigenvalues_, truth.models[1][1].eigenvalues_, rtol=1e-9)
+    np.testing.assert_array_equal(found.errors(rows, y), truth.errors(left, y))
 
 
 def test_dependent_covariates_are_reported_once() -> None:
