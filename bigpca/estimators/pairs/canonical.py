@@ -159,6 +159,7 @@ class CCA(SideScores, Predicts):
                 f"the covariance of {name} is singular: of {width} columns, {rank} are independent in {n} rows{beside}"
                 f"{sure}. CCA is done on their range, where correlations are too high if rows are few. {self._remedy}"
             )
+        # Among the n - 1 dimensions of centred rows, subspaces of r_x and r_y share r_x + r_y - (n - 1) at least.
         if not singular and sum(ranks) >= n and not any(self._added()):
             warn_approximation(
                 f"X and Y have {sum(ranks)} independent columns together, and {n} rows{beside} can tell at most "
@@ -186,6 +187,7 @@ class CCA(SideScores, Predicts):
         # Loadings: the regression of the columns on each score, which are uncorrelated.
         x_loadings = _loadings(found.x_products, found.x, x_rotations)
         y_loadings = _loadings(found.y_products, found.y, y_rotations)
+        # As scikit-learn predicts: y - mean_y = std_y * (P_y R_x'((x - mean_x) / std_x)).
         coef = ((x_rotations @ y_loadings.T) * std[p:]).T / std[:p]
         return {
             "x_weights_": x_weights,

@@ -213,7 +213,7 @@ class JointMoments:
     def scatter(self) -> Matrix:
         """The scatter (p + q, p + q) of the last read; 0 of columns that vary by no more than their rounding."""
         S = unpack(self.summed.packed, self.summed.n_features)
-        if not self.centred:
+        if not self.centred:  # sum_t x_t x_t' = S + n m m'
             S += self.summed.weight * np.outer(self.summed.mean, self.summed.mean)
         if self.again is None:
             constant = np.diagonal(S) <= np.maximum(NOISE * self._rounded, self.lost)
@@ -258,6 +258,7 @@ class JointMoments:
 
     def deviating(self, W: Matrix) -> Matrix:
         """Return d (p, q): predictions by W differ by d'z from those that the last read subtracted from y."""
+        # x - mean = R z, so (W - B)'(x - mean) = (R'(W - B))'z.
         second = self.second
         return W if second is None else second.frame.R.T @ (W if second.B is None else W - second.B)
 

@@ -152,9 +152,11 @@ class PLSRegression(SideScores, Predicts):
         W, R, P, Q = found.weights, found.rotations, found.x_loadings, found.y_loadings
         e = int(np.frexp(np.abs(Q).max())[1])  # of the unit of Y in that of X, whose square may be out of range
         own = np.ldexp(Q, -e)
+        # Scores are uncorrelated: y = Q t has the variance sum_a var(t_a) |q_a|^2.
         explained = np.ldexp(found.variances * (own**2).sum(axis=0), 2 * e)
         coef = ((R @ Q.T) * std[p:]).T / std[:p]
         total = float(np.trace(joint.scatter[p:, p:] / np.outer(std[p:], std[p:]))) / joint.freedom
+        # vip_j^2 = p sum_a w_ja^2 ss_a / sum_a ss_a, of weights of length 1 and variances ss_a that are explained.
         return {
             "x_weights_": W,
             "y_weights_": Q.copy(),
@@ -446,6 +448,7 @@ class Ridge(Predicts):
             residual, _ = squared_errors(joint.summed, p, D, last[:p], last[p:])
             total = joint.moments.squares[p:]
             scores = (1 - np.divide(residual, total, out=np.ones(q), where=total > 0))[None]
+        # b = mean_y - W'mean_x; a second read, of e = y - mean_y - B'(x - mean_x) = d'z + rest, adds mean_e - d'mean_z.
         intercept = joint.mean[p:] - W.T @ joint.mean[:p]
         if joint.second is not None:
             intercept += last[p:] - D.T @ last[:p]

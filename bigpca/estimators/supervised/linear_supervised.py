@@ -149,6 +149,7 @@ class RoweisPoint(BaseEstimator):
         robust, added = self.robust, self.regularization
         if added is not None and not (isinstance(added, str) and added == "pinv"):
             added = real_number("regularization", added, "(0, inf)", 'None, "pinv" or a positive number')
+        # Of R2, the leading eigenvalues that hold this share of the sum are kept (RDA paper, section 5.2).
         share = (KEPT_SHARE if robust else None) if isinstance(robust, bool | np.bool_) else float(robust)
         return Problem(
             self.n_components,
@@ -236,7 +237,7 @@ class RoweisDiscriminantAnalysis(RoweisPoint, SupervisedModel, ClassifierMixin, 
 
     def __sklearn_tags__(self) -> Tags:
         tags: Tags = super().__sklearn_tags__()
-        if not self._classifies:
+        if not hasattr(self, "predict"):
             tags.estimator_type = tags.classifier_tags = None
         return tags
 

@@ -136,7 +136,11 @@ class SupervisedResult(SummedRows):
 
 def classifies(model: SupervisedModel) -> bool:
     """Whether a model is a classifier; otherwise raises AttributeError, as ``available_if`` requires."""
-    if not model._classifies:
+    try:
+        found = model._problem().r2 == 1
+    except (TypeError, ValueError):  # parameters that ``fit`` rejects
+        found = False
+    if not found:
         point = f" with r2 = {model.r2!r}" if hasattr(model, "r2") else ""
         raise AttributeError(
             f"{type(model).__name__}{point} is not a classifier: normal classes with one covariance require r2 = 1, "
@@ -346,14 +350,6 @@ class SupervisedModel(SumsModel[SupervisedResult], LinearExports, FeatureAxes):
 
     def _row_map(self) -> Projection:
         return Projection(self.mean_, None, self.components_, None, self.nan_policy)
-
-    @property
-    def _classifies(self) -> bool:
-        """Whether the parameters make a classifier; False for parameters that ``fit`` rejects."""
-        try:
-            return self._problem().classifies
-        except (TypeError, ValueError):
-            return False
 
     def _warn(self, found: SupervisedResult, n_classes: int = 1) -> None:
         super()._warn(found, len(found.state.moments.counts) if self._problem().needs_classes else 1)

@@ -137,16 +137,8 @@ class Labelled:
 
     @property
     def known_codes(self) -> NDArray[np.int32]:
-        """The codes, which are known before the read.
-
-        Raises
-        ------
-        TypeError
-            If they come with the rows.
-        """
-        if not isinstance(self.codes, np.ndarray):
-            raise TypeError("the labels come with the rows, but they are needed before the rows are read")
-        return self.codes
+        """The codes of labels that do not come with the rows: they are known before the read."""
+        return cast("NDArray[np.int32]", self.codes)
 
     def template(self, d: int, *, whole: bool) -> LabelStatistics:
         """Return the empty statistics of rows of d columns; ``whole`` keeps the (d, d) scatter."""
@@ -356,11 +348,6 @@ class Problem:
     def fisher(self) -> bool:
         """Whether it is Fisher's discriminant."""
         return (self.r1, self.r2) == (0.0, 1.0)
-
-    @property
-    def classifies(self) -> bool:
-        """Whether the solution is also a classifier."""
-        return self.r2 == 1
 
     def check(self, d: int) -> None:
         """Reject a number of components that is invalid for any labels of rows of d columns.

@@ -160,6 +160,7 @@ def explained_share(train: Moments, test: Moments, columns: Integers, q: int, n_
     M[columns, :k], M[q:, k:] = axes.T, np.eye(m)
     known, own = train.times(M), test.times(M)
     S = unpack(known.packed, k + m)
+    # B = (T'T)^+ T'Y, of centred scores T and labels Y.
     B = np.linalg.pinv(S[:k, :k], hermitian=True) @ S[:k, k:]  # (k, m)
     residual, total = (
         float(squared_errors(own, k, D, known.mean[:k], known.mean[k:])[0].sum()) for D in (B, np.zeros_like(B))

@@ -287,6 +287,7 @@ class KeptLabels(KeptRows):
                 "one of the models was fitted with r1 = 1 and r2 = 0, and keeps only the diagonal of the scatter. Fit "
                 "both with the same parameters."
             )
+        # Delta = y - offset: y less another offset has the same Psi = X'H Delta, whose sums are moved.
         if isinstance(one, LinearLabels) and isinstance(other, LinearLabels) and one.columns == other.columns:
             statistics = statistics.with_offset(one.offset - other.offset)
         elif one is not None and other is not None and not _same_features(one, other):
@@ -313,11 +314,9 @@ class KeptLabels(KeptRows):
     def checked(self) -> Self:
         """Return itself; raises ValueError if the statistics and the labels differ in classes or label features."""
         features, classes = self.supervision.features, self.supervision.classes
-        c, m = 1 if classes is None else len(classes), 0
-        if features is not None:
-            if not features.columns:
-                raise ValueError("it has features of labels without columns")
-            m = features.features(np.zeros((1, features.columns))).shape[1]  # its arrays fit each other
+        c, m = 1 if classes is None else len(classes), 0 if features is None else features.count
+        if features is not None and not features.columns:
+            raise ValueError("it has features of labels without columns")
         moments, cross = self.state.moments, self.state.cross
         if moments.weight_sums is None and moments.count != moments.counts.sum():
             raise ValueError(
