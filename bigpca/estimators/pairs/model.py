@@ -68,7 +68,6 @@ from bigpca.passes.reading.row_maps import (
     Float64Map,
     MapStep,
     Preprocess,
-    RowMap,
     RowPreprocessor,
     preprocessors,
 )
@@ -101,12 +100,11 @@ def open_pair(rows: Rows, Y: Unchecked, owner: str) -> Rows:
         If there is no Y, for batches of a different number of arrays, and as
         :func:`bigpca.passes.side_by_side.side_by_side`.
     """
-    if Y is None and rows.origin.arrays is not None and has_batches(rows.X):
-        joined = blocks_of_batches(rows)
-        if joined is not None and len(joined.widths) != 2:
+    batches = Y is None and rows.origin.arrays is not None and has_batches(rows.X)
+    if batches and (joined := blocks_of_batches(rows)) is not None:
+        if len(joined.widths) != 2:
             raise ValueError(f"the batches have {len(joined.widths)} blocks; pairs (X, Y) were expected.")
-        if joined is not None:
-            return joined if rows.covariates is None else beside_covariates(rows)  # which raises
+        return joined if rows.covariates is None else beside_covariates(rows)  # which raises
     if Y is None:
         raise ValueError(f"{owner} requires y to be passed, but the target y is None. Give Y of shape (n, q).")
     more = [] if rows.covariates is None else [rows.covariates]
@@ -708,7 +706,7 @@ class SideScores(PairModel, Inverts):
         check_same_steps(self)
         rows = opened(self, self._side_like(X), covariates=covariates, use="map")
         self._check_targets(rows.viewed_columns)
-        to, of_targets = Destination(out, overwrite, what="scores of Y"), self._projection("y")
+        to, of_targets = Destination(out, overwrite, what="scores of Y"), self._row_map("y")
         maps, known = self._maps_of_sides()[1], self._result.regression
         maps = maps if known is None else (*maps, known.residuals(slice(self.n_features_in_, None)))
         scores = mapped(self, rows, of_targets, len(of_targets.components), to, maps)
@@ -771,10 +769,7 @@ class SideScores(PairModel, Inverts):
         check_is_fitted(self)
         return dataset_of(self, "x_"), dataset_of(self, "y_")
 
-    def _row_map(self) -> RowMap:
-        return self._projection("x")
-
-    def _projection(self, side: str) -> Projection:
+    def _row_map(self, side: str = "x") -> Projection:
         mean, std, axes = (getattr(self, f"{side}_{name}_") for name in ("mean", "std", self._axes))
         return Projection(mean, std, axes.T, None, self.nan_policy)
 

@@ -156,8 +156,9 @@ class DualFit(PairsFit):
 
     def spectrum(self, run: Run) -> KernelSpectrum:
         rows, settings, labelled = self.rows, self.settings, labels_of(self.rows)
-        operator, delta = self.operator(run, settings.seed), labelled.delta()
-        delta -= delta.mean(axis=0)
+        operator, beside = self.operator(run, settings.seed), labelled.beside
+        delta = beside.columns(beside.values)
+        delta = delta - delta.mean(axis=0)
         Y = operator.begin(delta).AB  # one sweep
         G = delta.T @ Y
         check_total(float(np.abs(np.diagonal(G)).sum()), "Delta'H K H Delta")
@@ -224,6 +225,15 @@ class LabelledFeatures(KernelModel):
         problem.check(kept.state.state.moments.n_features)
         return with_regression(features_spectrum(kept, problem), self._settings(self.n_features_in_))
 
+    @property
+    def _why_fixed(self) -> str:
+        if getattr(self, "solver", "") != "pairs":
+            return ""
+        return (
+            'partial_fit needs the statistics of the features, which solver="pairs" does not keep. Use '
+            'solver="landmarks".'
+        )
+
     def _warn(self, found: KernelSpectrum, n_classes: int = 1) -> None:
         known = found.classes_ is not None and self._problem().needs_classes
         super()._warn(found, len(found.classes_) if known else 1)  # type: ignore[arg-type]
@@ -289,20 +299,9 @@ class KernelSupervisedPCA(OfLabelKernel, LabelledFeatures):
     solver: str = "landmarks"
     kernel: KernelLike = "rbf"
 
-    @property
-    def _why_fixed(self) -> str:
-        if self.solver != "pairs":
-            return ""
-        return (
-            'partial_fit needs the statistics of the features, which solver="pairs" does not keep. Use '
-            'solver="landmarks".'
-        )
-
     def _fit(self, rows: Rows, y: Unchecked, like: KeptFeatures | None = None) -> FeatureLabelFit | DualFit:
-        return self._by_pairs(rows, y) if self.solver == "pairs" else super()._fit(rows, y, like)
-
-    def _by_pairs(self, rows: Rows, y: Unchecked) -> DualFit:
-        """Plan the sweep over pairs."""
+        if self.solver != "pairs":
+            return super()._fit(rows, y, like)
         problem, rows = self._problem(), rows_of_fit(self, rows, weighted=False)
         problem.check(rows.n_rows)
         rows = read_labels(self, rows, y, problem)
@@ -359,7 +358,3 @@ class KernelRoweisDiscriminantAnalysis(RoweisPoint, LabelledFeatures):
     @property
     def _orthonormal(self) -> bool:
         return bool(self.r2 == 0)
-
-    @property
-    def _why_fixed(self) -> str:
-        return ""

@@ -8,7 +8,7 @@ from typing import Self, cast, overload
 
 import numpy as np
 
-from bigpca.arrays import Array, Integers, Matrix, Vector
+from bigpca.arrays import Integers, Matrix, Vector
 from bigpca.blas import one_blas_thread
 from bigpca.data.batches import ColumnRows, LabelColumn
 from bigpca.kernels.distance import RBF
@@ -244,20 +244,14 @@ class DeltaRows:
 
     def digest(self) -> str:
         """Digest of the labels and of the arrays of their features."""
-        arrays = arrays_of(self.maker)
+        maker = self.maker  # the offset of a column is not known yet
+        arrays = [np.zeros(maker.columns)] if isinstance(maker, ColumnLabels) else [*pack(maker)[0].values()]
         if isinstance(self.values, ColumnRows):
             return self.values.digest() + content_digest(*arrays)
         return content_digest(self.values, *arrays)
 
 
 STORED_FEATURES = (LinearLabels, LandmarkLabels, FourierLabels)  # in model files
-
-
-def arrays_of(maker: LabelFeatures) -> list[Array]:
-    """Return the arrays that a model file has of label features."""
-    if isinstance(maker, ColumnLabels):  # whose offset is not known yet
-        return [np.zeros(maker.columns)]
-    return list(pack(maker)[0].values())
 
 
 def label_width(values: Matrix, gamma: float | None = None, weights: Vector | None = None) -> float:

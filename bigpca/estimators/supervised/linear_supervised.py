@@ -126,14 +126,9 @@ class SupervisedRandomProjection(SupervisedModel):
     random_state: RandomState = 0
 
     def _problem(self, seed: int = 0) -> Problem:
+        threads, m, gamma = setting(self, "solve_threads"), self.n_features, self.label_gamma
         return Problem(
-            self.n_components,
-            setting(self, "solve_threads"),
-            strict=True,
-            label_kernel="fourier",
-            label_gamma=self.label_gamma,
-            n_features=self.n_features,
-            seed=seed,
+            self.n_components, threads, strict=True, label_kernel="fourier", label_gamma=gamma, n_features=m, seed=seed
         )
 
 

@@ -166,10 +166,6 @@ class Labelled:
             return Beside(self.features.whole(), np.asarray)
         return Beside(self.known_codes, partial(one_hot, n_classes=self.n_classes))
 
-    def delta(self) -> Matrix:
-        """Return Delta."""
-        return self.beside.columns(self.beside.values)
-
 
 def labels_of(rows: Rows) -> Labelled:
     """Return the labels that :func:`read_labels` attached to rows."""

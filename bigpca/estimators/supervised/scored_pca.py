@@ -370,17 +370,6 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports):
     def _row_map(self) -> Selected:
         return Selected(self.selected_, whole_map(self.estimator_))
 
-    def _inner(self) -> AnyEstimator:
-        if self.estimator is None:
-            return PCA(self.n_components, nan_policy=self.nan_policy, memory_limit=self.memory_limit)
-        if not isinstance(self.estimator, Estimator) or isinstance(self.estimator, ScoredPCA | SketchTransformer):
-            raise TypeError(
-                f"estimator = {self.estimator!r} is {an(type(self.estimator).__name__)}; an estimator of bigpca was "
-                f"expected, such as bigpca.KernelPCA(10). Pass one."
-            )
-        inner: AnyEstimator = clone(self.estimator)
-        return inner
-
     def _count(self, d: int) -> int | None:
         """Return q; None if cross-validation selects it."""
         given: Unchecked = self.n_features_to_select
@@ -421,10 +410,18 @@ class ScoredPCA(Estimator[ScoredResult], LinearExports):
 
     def _inner_fit(self, rows: Rows, columns: Integers, y: Unchecked) -> tuple[AnyEstimator, Rows, Fit[Unchecked]]:
         """Return the estimator, the rows of these columns, and its fit to them, with the seed of all if it has none."""
-        inner, seed = self._inner(), rows.seed
-        given, X = getattr(inner, "random_state", 0), self._columns(rows, columns)
+        inner: Unchecked = self.estimator
+        if inner is None:
+            inner = PCA(self.n_components, nan_policy=self.nan_policy, memory_limit=self.memory_limit)
+        if not isinstance(inner, Estimator) or isinstance(inner, ScoredPCA | SketchTransformer):
+            raise TypeError(
+                f"estimator = {inner!r} is {an(type(inner).__name__)}; an estimator of bigpca was expected, such as "
+                "bigpca.KernelPCA(10). Pass one."
+            )
+        inner, X, seed = clone(inner), self._columns(rows, columns), rows.seed
         rows = opened(inner, X, None if carries_beside(X) else y, use="plan")  # which the columns bring, as X does
-        rows = replace(rows, seed=seed if given is None else draw_seed(given))
+        state = getattr(inner, "random_state", 0)
+        rows = replace(rows, seed=seed if state is None else draw_seed(state))
         return inner, rows, cast("Fit[Unchecked]", inner._fit(rows, rows.y))
 
     def _columns(self, rows: Rows, columns: Integers) -> da.Array:

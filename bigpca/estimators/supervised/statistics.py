@@ -283,10 +283,8 @@ class KeptLabels(KeptRows):
             )
         statistics, moments = self.state, first.state.moments
         if moments.whole != statistics.moments.whole and moments.n_features > 1:
-            raise ValueError(
-                "one of the models was fitted with r1 = 1 and r2 = 0, and keeps only the diagonal of the scatter. Fit "
-                "both with the same parameters."
-            )
+            statistics.check_whole()
+            first.state.check_whole()
         # Delta = y - offset: y less another offset has the same Psi = X'H Delta, whose sums are moved.
         if isinstance(one, LinearLabels) and isinstance(other, LinearLabels) and one.columns == other.columns:
             statistics = statistics.with_offset(one.offset - other.offset)

@@ -78,7 +78,7 @@ def test_models_of_labels_that_differ_in_kind_are_not_merged() -> None:
     with pytest.raises(ValueError, match="two models use different label features"):
         bp.merge(fresh(rbf).fit(X[:60], REAL[:60]), fresh(rbf).fit(X[60:], REAL[60:]))
     thin, whole = (RoweisDiscriminantAnalysis(1, r1=1, r2=r2).fit(X, Y) for r2 in (0, 0.5))
-    with pytest.raises(ValueError, match="keeps only the diagonal of the scatter"):
+    with pytest.raises(ValueError, match="keep only the diagonal of the scatter"):
         bp.merge(thin, whole)
 
 
