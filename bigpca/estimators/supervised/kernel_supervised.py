@@ -221,9 +221,7 @@ class LabelledFeatures(KernelModel):
         return FeatureLabelFit(rows, settings, choice, problem)
 
     def _solve(self, kept: KeptFeatures) -> KernelSpectrum:
-        problem = self._problem()
-        problem.check(kept.state.state.moments.n_features)
-        return with_regression(features_spectrum(kept, problem), self._settings(self.n_features_in_))
+        return with_regression(features_spectrum(kept, self._problem()), self._settings(self.n_features_in_))
 
     @property
     def _why_fixed(self) -> str:
