@@ -29,6 +29,7 @@ from distributed import LocalCluster
 
 import bigpca as bp
 from bigpca.cli.output import ExitCode
+from tests.engine.conftest import cluster_here
 
 CLUSTER = Path(__file__).resolve().parent.parent / "cluster"
 SKIPPED, LIMIT = 77, 1500 if os.environ.get("BIGPCA_CLUSTER_TESTS") else 600
@@ -54,10 +55,7 @@ def store(tmp_path: Path) -> Path:
 @pytest.fixture(scope="module")
 def scheduler() -> Iterator[LocalCluster]:
     """A scheduler of one worker, all in this process."""
-    with LocalCluster(
-        n_workers=1, threads_per_worker=1, processes=False, dashboard_address="127.0.0.1:0", host="127.0.0.1",
-        protocol="tcp", silence_logs=50,
-    ) as cluster:  # fmt: skip
+    with cluster_here(1) as cluster:
         yield cluster
 
 
@@ -115,9 +113,7 @@ def test_a_cluster_that_cannot_be_joined_is_named(
 def test_a_queue_that_gives_no_worker_is_not_waited_for_without_end(
     job: Any, store: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with LocalCluster(
-        n_workers=0, processes=False, host="127.0.0.1", protocol="tcp", dashboard_address="127.0.0.1:0"
-    ) as empty:
+    with cluster_here(0) as empty:
         arguments = ("--scheduler", empty.scheduler_address, "--wait-for-workers", 0.5)
         assert job(store, tmp_path / "out", *arguments) == ExitCode.CLUSTER
     assert "0 workers joined" in capsys.readouterr().err

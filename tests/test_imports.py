@@ -323,21 +323,6 @@ def test_an_upward_arrow_is_seen(importer: str, imported: str) -> None:
     assert problem(importer, imported) is not None
 
 
-@pytest.mark.parametrize(
-    ("importer", "imported"),
-    [
-        ("data.stores", "bigpca.passes.project"),
-        ("passes.rows", "bigpca.data.sources"),
-        ("cli.fitting", "bigpca"),
-        ("demo", "bigpca.quality.memory"),
-        ("cli.runtime", "distributed"),
-        ("data.sources", "bigpca.dask_array"),
-    ],
-)
-def test_a_downward_arrow_is_allowed(importer: str, imported: str) -> None:
-    assert problem(importer, imported) is None
-
-
 ROOMS = [path.parent for path in sorted(PACKAGE.rglob("__init__.py")) if path.parent != PACKAGE]
 
 

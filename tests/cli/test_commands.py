@@ -241,8 +241,6 @@ def test_help_imports_nothing_heavy() -> None:
 
 def test_help_and_version_answer() -> None:
     shown = run("--help").output
-    for command in ("plan", "fit", "transform", "report", "export", "info", "ingest", "verify", "demo", "doctor"):
-        assert command in shown
     for code in MEANINGS:
         assert f" {int(code)}  " in shown
     assert run("--version").output.startswith("bigpca ")

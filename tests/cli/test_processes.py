@@ -7,12 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from distributed import Client, LocalCluster
+from distributed import Client
 
 import bigpca as bp
 from bigpca.engine.cluster.watch import Watch
 from bigpca.engine.run import Run
 from tests.cli.running import interrupted, run, run_json
+from tests.engine.conftest import cluster_here
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
@@ -40,14 +41,7 @@ def test_an_interrupt_without_a_checkpoint_says_that_progress_was_not_kept(tall:
 
 @pytest.mark.cluster
 def test_doctor_and_fit_join_a_running_scheduler(store: Path) -> None:
-    with LocalCluster(
-        n_workers=1,
-        threads_per_worker=1,
-        processes=False,
-        protocol="tcp",
-        host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-    ) as cluster:
+    with cluster_here(1) as cluster:
         address = cluster.scheduler_address
         record = run_json("doctor", "--scheduler", address)
         fitted = run_json("fit", store, "-k", 2, "--scheduler", address)
@@ -76,9 +70,7 @@ def test_doctor_separates_versions_that_break_a_run_from_those_that_do_not(
 
     get_versions = joining.get_versions
     monkeypatch.setattr(joining, "get_versions", other)
-    with LocalCluster(
-        n_workers=1, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as cluster:
+    with cluster_here(1) as cluster:
         record = run_json("doctor", "--scheduler", cluster.scheduler_address)
     assert record["exit_code"] == code
     assert (len(record["problems"]), len(record["notes"])) == ((1, 0) if code else (0, 1))
@@ -89,26 +81,12 @@ def test_doctor_separates_versions_that_break_a_run_from_those_that_do_not(
 
 @pytest.mark.cluster
 def test_a_scheduler_without_workers_is_waited_for_and_exits_7(store: Path) -> None:
-    with LocalCluster(
-        n_workers=0, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as cluster:
+    with cluster_here(0) as cluster:
         address = cluster.scheduler_address
         for command in (("fit", store), ("doctor",)):
             result = run(*command, "--scheduler", address, "--workers-timeout", "0.5")
             assert result.exit_code == 7
             assert f"no worker on {address} for 0.5 s (workers_timeout). Start workers" in result.stderr
-
-
-@pytest.mark.cluster
-def test_an_adaptive_cluster_starts_its_first_worker_for_a_command(store: Path) -> None:
-    with LocalCluster(
-        n_workers=0, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1",
-        dashboard_address="127.0.0.1:0",
-    ) as cluster:  # fmt: skip
-        cluster.adapt(minimum=0, maximum=1, interval="100ms")
-        planned = run_json("plan", store, "-k", 2, "--scheduler", cluster.scheduler_address)
-        fitted = run_json("fit", store, "-k", 2, "--scheduler", cluster.scheduler_address)
-    assert (planned["exit_code"], fitted["exit_code"]) == (0, 0)
 
 
 @pytest.mark.cluster
@@ -121,9 +99,7 @@ def test_the_timeout_holds_for_every_wait_of_a_command(store: Path, monkeypatch:
         begin(watch, client, options, join)
 
     monkeypatch.setattr(Watch, "__init__", note)
-    with LocalCluster(
-        n_workers=1, processes=False, protocol="tcp", host="127.0.0.1", dashboard_address="127.0.0.1:0"
-    ) as cluster:
+    with cluster_here(1) as cluster:
         given = ("--scheduler", cluster.scheduler_address, "--workers-timeout", "0")  # a worker that is there is enough
         for command in (
             ("plan", store),

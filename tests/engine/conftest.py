@@ -4,19 +4,39 @@ import errno
 import os
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
-from distributed import LocalCluster
+from distributed import Client, LocalCluster
 
 
 def start_cluster(workers: int, threads: int = 1, **options: Any) -> LocalCluster:
     """Start nanny processes on the loopback interface."""
     return LocalCluster(
         n_workers=workers, threads_per_worker=threads, processes=True, memory_limit="1GiB",
-        dashboard_address="127.0.0.1:0", silence_logs=50, **options,
+        dashboard_address="127.0.0.1:0", **{"silence_logs": 50, **options},
     )  # fmt: skip
+
+
+def cluster_here(workers: int) -> LocalCluster:
+    """Start a scheduler that others can join, and workers of one thread, all in this process."""
+    return LocalCluster(
+        n_workers=workers, threads_per_worker=1, processes=False, protocol="tcp", host="127.0.0.1",
+        dashboard_address="127.0.0.1:0", silence_logs=50,
+    )  # fmt: skip
+
+
+@contextmanager
+def on_cluster(workers: int, threads: int = 1, **options: Any) -> Iterator[Client]:
+    """Make the current client one of a cluster of so many workers with nannies, or of a scheduler alone."""
+    with (
+        start_cluster(workers, threads, **options) as cluster,
+        Client(cluster, set_as_default=False) as client,
+        client.as_current(),
+    ):
+        yield client
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import bigpca as bp
 from bigpca.engine.cluster import run as cluster_module
 from bigpca.engine.events import CheckpointEvent, Event, GroupEvent, RetryEvent
 from bigpca.passes import side_by_side
-from tests.engine.conftest import start_cluster
+from tests.engine.conftest import on_cluster
 from tests.passes.kit import bits, logged, moments_of, normal, reads_in, rows_read, write_store
 
 N, D = 4000, 24
@@ -38,7 +38,7 @@ def expected(store: Path, small_groups: None) -> tuple[Any, ...]:
 @pytest.fixture
 def doomed() -> Iterator[Client]:
     """A client of two workers that may be killed."""
-    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+    with on_cluster(2) as client:
         yield client
 
 
@@ -73,7 +73,7 @@ def test_two_workers_give_the_bits_of_one_thread(
 
 
 def test_a_worker_of_two_threads_gives_the_bits_of_one(store: Path, expected: Any) -> None:
-    with start_cluster(1, 2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+    with on_cluster(1, 2):
         assert bits(moments_of(bp.open(store))) == expected
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.engine.cluster.run import SharedCopies, unpin
-from tests.engine.conftest import start_cluster
+from tests.engine.conftest import on_cluster
 from tests.faults.kit import wait_until
 from tests.passes.kit import wait_for_none
 
@@ -110,7 +110,7 @@ def test_a_copy_over_which_workers_died_is_made_again_under_another_name() -> No
 @pytest.mark.parametrize("anywhere", [True, False])
 def test_copies_whose_workers_all_died_are_made_again_by_new_ones(anywhere: bool) -> None:
     """Dask alone leaves a pinned task that was due without a worker waiting for ever."""
-    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+    with on_cluster(2) as client:
         copies = SharedCopies(client, {"a": 1}, "shared")
         workers = client.nthreads()
         results = [client.submit(len, copy, pure=False) for copy in copies.take(2, workers)]
@@ -155,7 +155,7 @@ def test_every_worker_folds_its_share_of_a_pass_whose_groups_share_something() -
     """
     X = da.random.default_rng(0).standard_normal((64 * 40, 300), chunks=(40, 300)).map_blocks(slow, dtype="f8")
     model = bp.PCA(3, solver="krylov", tol=0.5, max_passes=2)
-    with start_cluster(3) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+    with on_cluster(3) as client:
         wait(client.map(int, range(3)))
         before = executed(client)
         with warnings.catch_warnings():

@@ -29,7 +29,7 @@ from bigpca.engine.cluster.run import ClusterRun
 from bigpca.engine.events import Event, GroupEvent, PassEvent, RetryEvent
 from bigpca.engine.group import RunCancelled, cancel_run, check_cancelled
 from bigpca.engine.local import current_client, local_threads
-from tests.engine.conftest import start_cluster
+from tests.engine.conftest import on_cluster
 from tests.faults.kit import wait_until, when
 from tests.passes.kit import (
     bits,
@@ -58,9 +58,7 @@ def test_no_worker_for_the_timeout_is_an_error_with_a_remedy_and_not_a_wait(
     """A longer wait is explained on the way, once."""
     monkeypatch.setattr(watch_module, "QUIET_SECONDS", 0.3)
     with (
-        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-        client.as_current(),
+        on_cluster(0, silence_logs=30),
         pytest.raises(TimeoutError, match=r"no worker on tcp://127\.0\.0\.1:\d+ for 1 s \(workers_timeout\)\. "
                       r"Start workers and run again\. Resume with checkpoint='.*/c'"),
     ):  # fmt: skip
@@ -81,9 +79,7 @@ def test_what_is_computed_beside_passes_waits_no_longer_for_workers(store: Path,
         "index": lambda: bp.data.by_key(np.arange(N), X.to_dask_dataframe(), np.arange(N)),
     }
     with (
-        LocalCluster(n_workers=0, dashboard_address="127.0.0.1:0") as cluster,
-        Client(cluster, set_as_default=False) as client,
-        client.as_current(),
+        on_cluster(0),
         pytest.raises(TimeoutError, match=r"for 0\.5 s \(workers_timeout\)"),
         bp.config(workers_timeout=0.5),
     ):
@@ -94,15 +90,13 @@ def test_what_is_computed_beside_passes_waits_no_longer_for_workers(store: Path,
 def test_workers_that_all_leave_in_mid_pass_are_an_error_after_the_timeout(store: Path, tmp_path: Path) -> None:
     X = logged(store, tmp_path / "log", delay=0.02)
     with (
-        LocalCluster(n_workers=1, threads_per_worker=1, dashboard_address="127.0.0.1:0", silence_logs=50) as cluster,
-        Client(cluster, set_as_default=False) as client,
-        client.as_current(),
+        on_cluster(1) as client,
     ):
 
         def leave(event: Event) -> None:
-            if isinstance(event, GroupEvent) and cluster.workers:
+            if isinstance(event, GroupEvent) and client.cluster.workers:
                 time.sleep(0.3)  # the next group finishes too, and its state leaves with the worker
-                cluster.scale(0)
+                client.cluster.scale(0)
                 wait_until(lambda: not client.scheduler_info()["workers"])
 
         with pytest.raises(TimeoutError, match="Start workers and run again"):
@@ -217,7 +211,7 @@ def test_what_a_broken_connection_or_a_restart_cancels_is_computed_again_to_the_
     with dask.config.set(scheduler="sync"):
         expected = fit()
     monkeypatch.setattr(run_module, "STALLED_SECONDS", 12)  # a look every second
-    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+    with on_cluster(2) as client:
         for act in (restart, break_connection, farewell):
             acts.append(act)
 
@@ -265,7 +259,7 @@ def test_a_scheduler_that_notices_broken_connections_late_cancels_no_more_than_o
     monkeypatch.setattr(Scheduler, "handle_stream", notice_late)
     write_store(tmp_path / "x.zarr", normal(100, D), (25, D))
     X = logged(tmp_path / "x.zarr", tmp_path / "log", delay=0.9)  # a group is longer in flight than that
-    with start_cluster(1) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+    with on_cluster(1) as client:
         found = moments_of(X, progress=break_once)
     assert retries
     assert {event.count for event in retries} == {1}

@@ -8,16 +8,10 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-from bigpca.engine.events import RetryEvent
 
 # A busy machine is no hang: only what never ends fails.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.getcwd(), "CHAOS_PATIENCE": "10"}
@@ -90,40 +84,3 @@ def test_a_worker_killed_and_a_connection_broken_at_a_phase_change_no_bit() -> N
     row = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, row["faults"], row["reached"]) == (0, 0, 2), done.stdout
     assert row["kill"] == row["break connection"] == 1
-
-
-@pytest.mark.parametrize(
-    ("act", "error", "seconds", "fault"),
-    [
-        ("join", None, 0.0, "wrong answer: other bits"),
-        ("kill", "no worker for 45 s", 0.0, "no result"),
-        ("join", "no worker for 45 s", 0.0, "an error that nothing explains: RuntimeError: no worker for 45 s"),
-        ("stop", None, 0.2, "hang: no event for 0 s"),
-    ],
-)
-def test_what_chaos_looks_for_at_a_phase_is_found_where_it_is(
-    act: str, error: str | None, seconds: float, fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(str(SCRIPT.parent))
-    import chaos_phases as chaos
-
-    @contextmanager
-    def scene() -> Iterator[Any]:
-        yield SimpleNamespace(client=SimpleNamespace(futures={}), mend=lambda: None)
-
-    def compute(work: Any, places: Any, hear: Any) -> tuple[str, int]:
-        hear(RetryEvent("worker lost", 1))
-        time.sleep(seconds)
-        if error is not None:
-            raise RuntimeError(error)
-        return "bits" if seconds else "others", 1
-
-    monkeypatch.setattr(chaos, "SILENCE_SECONDS", 0.1)
-    for name in ("dump_traceback_later", "cancel_dump_traceback_later"):  # which would end this process
-        monkeypatch.setattr(chaos.faulthandler, name, lambda *arguments, **options: None)
-    monkeypatch.setattr(chaos, "scene", scene)
-    monkeypatch.setattr(chaos, "compute", compute)
-    work, places = chaos.Work("covariance", (25, 64)), chaos.Places(tmp_path, tmp_path)
-    found = chaos.trial(work, places, "solve", act, "bits", chaos.Phases())
-    assert fault in found["faults"]
-    assert not found["reached"]

@@ -17,7 +17,7 @@ from distributed import Client
 
 import bigpca as bp
 from bigpca.engine.events import Event, GroupEvent
-from tests.engine.conftest import fill_disk, start_cluster
+from tests.engine.conftest import fill_disk, on_cluster
 from tests.faults.kit import wait_until
 from tests.passes.kit import bits, moments_of, normal, rows_read, write_store
 
@@ -96,9 +96,7 @@ def test_a_full_spill_disk_is_no_matter_for_stored_rows_and_is_named_where_chunk
     spilling = {"distributed.worker.memory.target": 1e-5, "distributed.worker.memory.spill": 2e-5}  # 10 KiB of 1 GiB
     with (
         dask.config.set(spilling),
-        start_cluster(1, local_directory=str(small_disk)) as cluster,
-        Client(cluster, set_as_default=False) as client,
-        client.as_current(),
+        on_cluster(1, local_directory=str(small_disk)) as client,
     ):
         kept = da.from_array(normal(N, D), chunks=(50, D)).persist()
         wait_until(lambda: client.run(spilled).popitem()[1] > 60)

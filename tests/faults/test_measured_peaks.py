@@ -16,12 +16,11 @@ import pyarrow.parquet as parquet
 import pytest
 import scipy.sparse as sp
 import zarr
-from distributed import Client
 from zarr.codecs import BloscCodec
 
 import bigpca as bp
 from tests.data.sparse_savers import write_parts
-from tests.engine.conftest import start_cluster
+from tests.engine.conftest import on_cluster
 
 SHAPES = {
     "tall": (12_000, 400),
@@ -343,7 +342,7 @@ def forget_peak() -> int:
 
 @pytest.mark.cluster
 def test_the_measured_peak_of_a_worker_is_within_the_plan(stores: Path) -> None:
-    with start_cluster(1) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+    with on_cluster(1) as client:
         for name in ("covariance", "dot", "tutorial"):
             X, make = bp.open(stores / f"{CASES[name][0]}.zarr"), CASES[name][1]
             make().fit(X[:200])

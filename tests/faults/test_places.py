@@ -481,19 +481,6 @@ def test_another_run_that_takes_the_output_over_is_noticed(place: ObjectStore) -
 
 
 @enforced
-def test_another_run_that_takes_the_output_over_and_leaves_is_noticed(place: ObjectStore) -> None:
-    with begin(place) as one:
-        fill(one)
-        with suppress(KeyError), begin(place, identity="two", overwrite=True):
-            raise KeyError
-        with pytest.raises(OutputLockedError, match="was deleted since it was put"):
-            one.finish(Annotations())
-    assert "zarr.json" not in stored(place)
-    write_output(place)
-    assert not [key for key in stored(place) if key.startswith(".bigpca")]
-
-
-@enforced
 def test_a_chunk_that_is_replaced_or_deleted_before_it_is_published_is_named(place: ObjectStore) -> None:
     def become(data: bytes, mark: str) -> None:
         place.delete(["c/2/0"])

@@ -17,7 +17,7 @@ import bigpca as bp
 from bigpca.data.dask_arrays import open_source
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows
 from bigpca.engine.cluster.run import ClusterRun
-from tests.engine.conftest import start_cluster
+from tests.engine.conftest import on_cluster
 from tests.faults.kit import memory_group, process, worker_command, worker_inside
 from tests.passes.kit import bits, logged, moments_of
 
@@ -47,7 +47,7 @@ class Straggler(WorkerPlugin):
 def test_a_straggler_gets_few_groups_and_changes_no_bit(store: Path, tmp_path: Path) -> None:
     with dask.config.set(scheduler="sync"):
         expected = bits(moments_of(bp.open(store)))
-    with start_cluster(2) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+    with on_cluster(2) as client:
         client.wait_for_workers(2, timeout=600)
         X = logged(store, tmp_path / "log")
         client.register_plugin(Straggler(0, tmp_path / "log"))
@@ -95,7 +95,7 @@ def test_a_group_whose_worker_the_system_kills_for_memory_is_named_with_the_numb
 
 def test_memory_that_a_worker_may_not_have_is_a_memory_error_at_once(store: Path) -> None:
     X = open_source(HungryRows.of(ZarrReader(store), size=1 << 42))
-    with start_cluster(1) as cluster, Client(cluster, set_as_default=False) as client, client.as_current():
+    with on_cluster(1) as client:
         client.run(limit_address_space)
         with pytest.raises(MemoryError, match=r"Unable to allocate 4\.00 TiB"):
             moments_of(X)

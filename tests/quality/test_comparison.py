@@ -16,7 +16,6 @@ from numpy.typing import NDArray
 from scipy.linalg import sqrtm
 
 import bigpca as bp
-from bigpca.data.dask_arrays import named as with_names
 from bigpca.quality import (
     extremes,
     frechet_distance,
@@ -144,10 +143,6 @@ MISTAKES: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: bp.PCA(2, center=False).fit(X).feature_correlations(), "a correlation is known for rows about their"
     ),
     "no ends": (lambda: extremes(PLAIN, X, n=0), "n = 0 is below 1, but an integer of at least 1"),
-    "statistics in place of scores": (
-        lambda: extremes(PLAIN, with_names(da.zeros((9, 3)), np.array(["t2", "spe", "mahalanobis"], object))),
-        r"columns of X are statistics \(t2, spe, mahalanobis\), not scores of the 3 components",
-    ),
     "the model after the rows": (lambda: extremes(X, PLAIN), r"model is an ndarray; .*: extremes\(model, X\)"),
     "no state": (lambda: frechet_distance(PLAIN, DOT), "frechet_distance needs the moments of all rows"),
     "a sketch": (
