@@ -95,7 +95,6 @@ def test_the_numbers_are_those_of_numpy(name: str, fit: str, monkeypatch: pytest
 
 
 CODES = np.where(np.arange(N) % 5 == 4, np.nan, np.arange(N) % 5)  # four classes, and rows without a label
-DROP = {"missing_labels": "drop"}
 LABELLED: dict[str, Any] = {
     "classes": lambda X: bp.FisherDiscriminantAnalysis(3, missing_labels="drop").fit(X, CODES),
     "weighted classes": lambda X: bp.FisherDiscriminantAnalysis(3, missing_labels="drop").fit(
@@ -452,16 +451,6 @@ def test_a_checkpoint_takes_one_state_of_each_segment_from_the_device(
     assert waits.count(packed_size(D)) == len(segments)
     assert len(segments) > 3 or kind == "batches"
     assert np.array_equal(found.components_, whole.components_)
-
-
-@pytest.mark.parametrize("dtype", ["f2", "u1", "i2", "i4", "i8", ">f4", "?"])
-@pytest.mark.parametrize("name", DEVICES)
-def test_rows_of_every_dtype_are_multiplied_there(name: str, dtype: str) -> None:
-    require(name)
-    X = (values()[:400, :20] * (1 if "f" in dtype else 3)).astype(dtype)
-    with bp.config(arithmetic=name):
-        found = bp.PCA(K, solver="covariance").fit(X)
-    np.testing.assert_allclose(found.explained_variance_, bp.PCA(K).fit(X).explained_variance_, rtol=1e-12)
 
 
 @pytest.mark.parametrize("scale", [False, True])

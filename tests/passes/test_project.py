@@ -78,19 +78,6 @@ def test_a_lazy_result_of_column_chunks_is_whole_rows(store: Path) -> None:
     np.testing.assert_allclose(lazy.compute(), A @ W, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.parametrize("general", [False, True])
-def test_a_missing_chunk_of_the_input_raises_lazily_too(general: bool, store: Path, tmp_path: Path) -> None:
-    os.remove(store / "c" / "7" / "0")
-    X = da.from_zarr(str(store)) * (2 if general else 1)
-    with pytest.raises(bp.errors.MissingChunksError, match="c/7/0"):
-        project_lazily(X, Multiply(), K).compute(scheduler="sync")
-    with pytest.raises(bp.errors.MissingChunksError, match="c/7/0"):
-        written(X, tmp_path / "out.zarr")
-    assert not (tmp_path / "out.zarr").exists()
-    X = bp.open(store, missing_chunks="fill") * (2 if general else 1)
-    project_lazily(X, Multiply(), K).compute(scheduler="sync")
-
-
 def test_an_array_in_memory_is_mapped_piece_by_piece_to_the_same_values() -> None:
     X = normal(20_000, D)
     np.testing.assert_allclose(project_in_memory(Rows.of(bp.open(X)), Multiply(), K), X @ W, rtol=1e-4, atol=1e-4)

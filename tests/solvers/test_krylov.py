@@ -260,21 +260,6 @@ def test_all_values_and_the_trace_serve_the_certificates():
     assert np.abs(direct - A.A @ omega).max() < np.abs(A.A @ omega).max()
 
 
-def test_blocks_are_orthonormal_columns():
-    A = product("power law 2", np.float32)
-    blocks = []
-
-    def multiply(Q):
-        blocks.append(Q[:, :-PROBES].copy())
-        return A(Q)
-
-    A.multiply = multiply
-    block_krylov(A, known(A), K, options(tol=1e-6))
-    together = np.hstack(blocks)
-    assert len(blocks) > 2
-    assert np.abs(together.T @ together - np.eye(together.shape[1])).max() < 1e-13
-
-
 class Diagonal:
     """Nothing but its diagonal."""
 

@@ -57,20 +57,6 @@ def test_every_point_of_the_family_equals_scipy(r1: float, r2: float, k: int) ->
     np.testing.assert_allclose(found.components @ (R2 / unit) @ found.components.T, np.eye(k), atol=1e-12)
 
 
-@pytest.mark.parametrize("options", [{}, {"normalize": True}], ids=str)
-def test_the_unit_of_axes_does_not_depend_on_how_many_rows_there_are(options: dict[str, Any]) -> None:
-    """Rows given 50 times: the covariance within classes stays, up to its divisor, and where r2 = 1 so do the axes."""
-    many, y = np.repeat(X, 50, axis=0), np.repeat(Y, 50)
-    one, other = (family(rows, labels, **options).solve(0.0, 1.0, 3) for rows, labels in ((X, Y), (many, y)))
-    np.testing.assert_allclose(other.components, one.components * np.sqrt((50 * N - C) / (50 * (N - C))), rtol=1e-9)
-    within = within_scatter(X, Y) / (N - C)
-    np.testing.assert_allclose(one.components @ within @ one.components.T, np.eye(3), atol=1e-12)
-    orthonormal = family(many, y, **options).solve(0.3, 0.0, 3).components
-    np.testing.assert_allclose(orthonormal @ orthonormal.T, np.eye(3), atol=1e-12)
-    one_left = family(np.array([[0.0], [2.0], [5.0]]), np.array([0, 0, 1]), **options)  # n - c = 1, S_W = 2
-    np.testing.assert_allclose(one_left.solve(0.0, 1.0, 1).components, 1 / np.sqrt(2))
-
-
 def test_one_family_serves_all_points_in_any_order() -> None:
     one = family()
     again = [one.solve(r1, r2, 3).components for r1, r2 in GRID[::-1]][::-1]

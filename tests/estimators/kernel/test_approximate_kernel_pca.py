@@ -21,11 +21,8 @@ from bigpca.kernels import (
     Laplacian,
     Linear,
     Polynomial,
-    Precomputed,
-    Spectrum,
     Tanh,
     normalized,
-    string_codes,
 )
 from bigpca.passes.reading import blocks
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
@@ -413,19 +410,3 @@ def test_a_handful_of_rows_will_do(core: str, n: int) -> None:
     if core != "tutorial":
         np.testing.assert_allclose(model.eigenvalues_, eigenpairs(centred(RBF(0.05), X[:n]))[0][:1], rtol=1e-9)
     assert np.isfinite(model.transform(NEW)).all()
-
-
-@pytest.mark.parametrize("core", CORES)
-def test_strings_and_a_precomputed_matrix_are_rows_too(core: str) -> None:
-    G = matrix(RBF(0.05), X)
-    model, same = approximate(kernel=Precomputed(), approximation=core).fit(G), approximate(approximation=core).fit(X)
-    np.testing.assert_allclose(model.eigenvalues_, same.eigenvalues_, rtol=1e-8)
-    assert_columns(model.transform(matrix(RBF(0.05), NEW, X)), same.transform(NEW), 1e-6)
-    words = np.array(["banana", "bandana", "cabana", "havana", "ananas", "nirvana", "gala", "and"])
-    kernel = normalized(Spectrum(2))
-    model = approximate(3, kernel=kernel, sketch=Gaussian(8), approximation=core).fit(words)
-    if core != "tutorial":
-        np.testing.assert_allclose(
-            model.eigenvalues_, eigenpairs(centred(kernel, string_codes(words)))[0][:3], rtol=1e-8
-        )
-    assert model.transform(np.array(["a very long word indeed"])).shape == (1, 3)

@@ -141,20 +141,6 @@ def test_bad_input_is_rejected_with_the_reason(name: str) -> None:
         KernelPCA(**({"n_components": 2} | parameters)).fit(rows)
 
 
-def test_rows_with_missing_values_are_left_out_of_exact_features_and_have_no_scores() -> None:
-    bad = with_value(33, 2, np.nan)
-    model = KernelPCA(2, kernel="poly", nan_policy="omit").fit(bad)
-    assert (model.n_omitted_, model.n_samples_) == (1, N - 1)
-    np.testing.assert_allclose(
-        model.eigenvalues_, KernelPCA(2, kernel="poly").fit(np.delete(X, 33, axis=0)).eigenvalues_, rtol=1e-10
-    )
-    scores = model.transform(bad)
-    assert np.isnan(scores[33]).all()
-    assert np.isfinite(np.delete(scores, 33, axis=0)).all()
-    with pytest.raises(bp.errors.NonFiniteError, match="row 33, column 2"):
-        KernelPCA(2, kernel="rbf").fit(X).transform(bad)
-
-
 def test_a_precomputed_matrix_maps_any_number_of_new_rows_and_knows_no_distance() -> None:
     many = np.vstack([NEW] * 5)
     model = KernelPCA(3, kernel="precomputed").fit(X @ X.T)

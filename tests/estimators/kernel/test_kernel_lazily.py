@@ -1,6 +1,5 @@
 """Kernel models map lazily, to disk and in memory alike; their training rows are read again from their store."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 from distributed import Client, LocalCluster
 
-import bigpca as bp
 from bigpca import KernelPCA, kernels
 from bigpca.errors import MemoryBudgetError
 from bigpca.estimators.kernel import maps, spectrum
@@ -92,19 +90,6 @@ def test_rows_and_references_beyond_a_tile_and_a_read_are_all_met(
     A, b = model._expansion().coefficients, model._expansion().offsets
     for new in (X, np.vstack([X, X + 1]), X[:5]):
         np.testing.assert_allclose(model.transform(new), kernels.RBF(0.5)(new, X) @ A - b, rtol=0, atol=1e-10)
-
-
-def test_missing_chunks_are_an_error_or_fill_values_again_when_training_rows_are_read(tmp_path: Path) -> None:
-    stored(tmp_path, X, (40, D))
-    (path,) = tmp_path.glob("store-*")
-    os.remove(path / "c" / "3" / "0")
-    with pytest.raises(bp.errors.MissingChunksError):
-        KernelPCA(2, kernel="rbf").fit(bp.open(path))
-    filled = X.copy()
-    filled[120:160] = 0
-    model = KernelPCA(2, kernel="rbf").fit(bp.open(path, missing_chunks="fill"))
-    expected = KernelPCA(2, kernel="rbf").fit(filled)
-    np.testing.assert_allclose(model.transform(X), expected.transform(X), rtol=0, atol=1e-10)
 
 
 def test_features_of_numpy_rows_are_made_in_this_process_whatever_client_there_is() -> None:

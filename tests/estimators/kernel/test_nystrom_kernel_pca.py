@@ -421,20 +421,6 @@ def test_rows_far_from_the_origin_have_the_eigenvalues_of_their_variance(name: s
     assert (values <= model.eigenvalue_bounds_[:, 1]).all()
 
 
-@pytest.mark.parametrize("sampling", [s for s in SAMPLINGS if s not in ("kmeans", "column-norm")])
-def test_rows_with_missing_values_are_left_out_or_named(sampling: str) -> None:
-    bad = X.copy()
-    bad[::9, 4] = np.nan
-    good = np.delete(X, range(0, N, 9), axis=0)
-    model = nystrom(sampling=sampling, nan_policy="omit").fit(bad)
-    assert (model.n_omitted_, model.n_samples_) == (N - len(good), len(good))
-    assert_same(model, nystrom(sampling=model.landmarks_, n_landmarks=None).fit(good))
-    assert np.isnan(model.transform(bad)[::9]).all()
-    assert np.isfinite(np.delete(model.transform(bad), range(0, N, 9), axis=0)).all()
-    with pytest.raises(bp.errors.NonFiniteError):
-        nystrom(sampling=sampling).fit(bad)
-
-
 BY_DEFAULT: dict[str, tuple[Callable[[str], Any], int, Any]] = {
     "kernel PCA": (lambda sampling: nystrom(n_landmarks=None, sampling=sampling, nan_policy="omit"), 300, None),
     "all rows": (

@@ -263,7 +263,7 @@ def test_a_heavy_tail_warns_and_a_light_one_does_not() -> None:
 
 @pytest.mark.parametrize("n", [20_000, 120_000])
 def test_narrow_rows_of_few_values_fit_within_the_rounding_of_their_products(n: int) -> None:
-    for seed in range(8):
+    for seed in range(4):
         rows = np.random.default_rng(seed).random((n, 2 + seed % 2)) < 1e-3
         rows[:3] = True
         for given in (rows, rows.astype("i1"), rows * [1.0, 1e-8, 1.0][: rows.shape[1]]):

@@ -21,7 +21,6 @@ from bigpca.errors import ApproximationWarning, MemoryBudgetError
 from bigpca.estimators.linear import krylov as iteration
 from bigpca.estimators.linear import krylov as krylov_fit
 from bigpca.passes.fold import sample_runs, sample_size
-from bigpca.passes.reading import blocks
 from bigpca.solvers import krylov as solver
 from tests.builders import data_with_spectrum, gap, power_law, solver_spectra
 from tests.estimators.stores import exact, largest_angle, stored, unreadable
@@ -236,27 +235,6 @@ def test_bounds_hold_where_a_giant_column_takes_few_values(route: str, tmp_path:
         assert lower - total <= true <= upper + total
 
 
-def test_a_spectrum_that_float32_products_would_hide_is_multiplied_in_float64(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(blocks, "PRECISE_FLOPS", 0.0)
-    X = falling(2048, 512, 0.25).astype("f4")
-    seen = []
-    for scale in (1.0, 1e3):
-        operators: list[Any] = []
-        monkeypatch.setattr(krylov_fit, "certify_iteration", _kept(operators, krylov_fit.certify_iteration))
-        pca = krylov(5).fit(with_column(X, scale))
-        seen.append((operators[0].dtype, pca.n_passes_ % 1))
-    assert [dtype for dtype, _ in seen] == [np.float32, np.float64]
-    assert seen[1][1] < 0.2
-
-
-def _kept(operators: list[Any], certify: Any) -> Any:
-    def keeping(operator: Any, *rest: Any) -> Any:
-        operators.append(operator)
-        return certify(operator, *rest)
-
-    return keeping
-
-
 @pytest.mark.parametrize("n", [2, 3, 5])
 @pytest.mark.parametrize("chunks", [None, (5, 7)], ids=["rows", "columns"])
 def test_a_handful_of_rows_will_do(n: int, chunks: tuple[int, int] | None, tmp_path: Path) -> None:
@@ -388,7 +366,7 @@ def test_reads_without_progress_end_an_iteration(monkeypatch: pytest.MonkeyPatch
 
 def test_a_basis_beyond_the_memory_is_cut_and_then_rejected_unread() -> None:
     X = unreadable(200_000, 100_000, chunk=100, dtype="f4")
-    held, limits = [], range(1000, 8000, 100)
+    held, limits = [], range(1000, 8000, 400)
     for limit in limits:
         plan = krylov(50, memory_limit=f"{limit} MiB").plan(X)
         if plan.fits:

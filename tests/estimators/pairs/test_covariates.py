@@ -328,20 +328,6 @@ def test_methods_of_rows_are_those_of_what_covariates_leave() -> None:
     np.testing.assert_allclose(sparse.spe(bp.open(joined, covariates=Z)), expected, rtol=1e-9)
 
 
-def test_sides_of_opened_rows_are_those_of_rows_with_covariates() -> None:
-    rows = bp.open(X2, covariates=Z)
-    for own, other in zip(PARTIAL.transform(rows, Y2), PARTIAL.transform(X2, Y2, covariates=Z), strict=True):
-        np.testing.assert_allclose(own, other, atol=1e-12)
-    for own, other in zip(
-        bp.CCA(2).fit_transform(rows, Y2), bp.CCA(2).fit_transform(X2, Y2, covariates=Z), strict=True
-    ):
-        np.testing.assert_allclose(own, other, atol=1e-12)
-    np.testing.assert_allclose(PARTIAL.transform_y(bp.open(Y2, covariates=Z)), PARTIAL.transform_y(Y2, covariates=Z))
-    assert PARTIAL.score(rows, Y2) == PARTIAL.score(X2, Y2, covariates=Z)
-    assert bp.PCA(K).partial_fit(bp.open(X, covariates=Z)).n_samples_ == N
-    same_scores(bp.PCA(K).fit_transform(ROWS), FITTED.transform(X, covariates=Z))
-
-
 @pytest.mark.parametrize("name", ["CCA", "PLSRegression", "Ridge"])
 def test_cross_validation_takes_the_covariates_of_its_rows(name: str) -> None:
     found = cross_val_score(PAIRS[name](), bp.open(X2, covariates=Z), Y2, cv=3)

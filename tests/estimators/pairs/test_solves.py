@@ -103,18 +103,6 @@ def test_correlations_and_directions_are_those_of_r() -> None:
     np.testing.assert_allclose(np.abs(directions), np.abs(theirs), atol=5e-8)
 
 
-@pytest.mark.parametrize("order", [1, -1])
-def test_hilberts_matrix_is_solved_to_the_digits_of_lstsq(order: int) -> None:
-    """Of integers: 360360 / (i + j + 1), whose sums of rows are exact."""
-    H = (360360 // (np.arange(8)[:, None] + np.arange(8) + 1.0))[:, ::order]
-    model = bp.Ridge(0.0, fit_intercept=False).fit(H, H.sum(axis=1, keepdims=True))
-    unit = np.linalg.norm(H, axis=0)
-    equilibrated = np.linalg.lstsq(H / unit, H.sum(axis=1), rcond=None)[0] / unit
-    assert model.provenance_ is not None
-    assert model.provenance_.reads == 2
-    assert np.abs(model.coef_ - 1).max() < 5 * np.abs(equilibrated - 1).max()
-
-
 def conditioned(n: int, p: int, condition: float, seed: int = 0) -> tuple[Array, Array]:
     rng = np.random.default_rng(seed)
     U, V = (np.linalg.qr(rng.standard_normal(shape))[0] for shape in ((n, p), (p, p)))

@@ -1,9 +1,7 @@
 """Estimators are scikit-learn transformers: its checks, pipelines, searches, names and containers."""
 
-from pathlib import Path
 from typing import Any
 
-import dask.array as da
 import numpy as np
 import pytest
 from sklearn.base import is_classifier
@@ -79,18 +77,6 @@ def test_scikit_learn_check(estimator: Any, check: Any, monkeypatch: pytest.Monk
     check(estimator)
 
 
-def test_set_output_pandas_does_not_load_lazy_scores(tmp_path: Path) -> None:
-    pca = PCA(2).set_output(transform="pandas").fit(X)
-    lazy = da.from_array(X, chunks=(20, 5))
-    message = r'would load all lazy scores.*Call set_output\(transform="default"\)'
-    for call in (pca.transform, pca.fit_transform):
-        with pytest.raises(TypeError, match=message):
-            call(lazy)
-    with pytest.raises(TypeError, match=message):
-        pca.transform(X, out=tmp_path / "scores.zarr")
-    assert not (tmp_path / "scores.zarr").exists()
-
-
 @pytest.mark.parametrize(
     ("method", "given"),
     [
@@ -101,15 +87,6 @@ def test_set_output_pandas_does_not_load_lazy_scores(tmp_path: Path) -> None:
 def test_what_needs_a_fit_says_so(method: str, given: tuple[Any, ...]) -> None:
     with pytest.raises(NotFittedError, match="not fitted yet"):
         getattr(PCA(2), method)(*given)
-
-
-@pytest.mark.filterwarnings("ignore")
-def test_pipeline_with_the_scaler_of_dask_ml_stays_lazy() -> None:
-    preprocessing = pytest.importorskip("dask_ml.preprocessing")
-    lazy = da.from_array(X, chunks=(20, 5))
-    scores = make_pipeline(preprocessing.StandardScaler(), PCA(3)).fit_transform(lazy)
-    assert isinstance(scores, da.Array)
-    np.testing.assert_allclose(scores.compute(), PCA(3, scale=True).fit_transform(X), atol=1e-12)
 
 
 def test_grid_search_compares_preprocessing_and_whitening() -> None:

@@ -7,7 +7,6 @@ import pytest
 import scipy.linalg
 from numpy.typing import NDArray
 
-import bigpca as bp
 from bigpca import (
     KernelPCA,
     KernelRoweisDiscriminantAnalysis,
@@ -15,9 +14,7 @@ from bigpca import (
     RoweisDiscriminantAnalysis,
     kernels,
 )
-from bigpca.errors import EvaluationBudgetError, MemoryBudgetError
 from tests.estimators.labelled import labelled_rows, one_hot, outside, unit_of
-from tests.estimators.stores import unreadable
 
 Array = NDArray[Any]
 N, D, C, GAMMA = 160, 5, 4, 0.1
@@ -206,14 +203,3 @@ def test_axes_that_are_not_orthonormal_make_no_projection(method: str) -> None:
 
 
 # Reads, files, checkpoints
-
-
-def test_a_plan_reads_nothing_and_what_does_not_fit_is_rejected_before_any_read() -> None:
-    lazy, y = unreadable(50_000, 10, chunk=5000), np.arange(50_000) % 3
-    plan = KernelRoweisDiscriminantAnalysis(2).plan(lazy, y)
-    assert plan.passes >= 1
-    with pytest.raises(MemoryBudgetError, match="memory_limit"):
-        KernelRoweisDiscriminantAnalysis(2, n_landmarks=20_000, memory_limit="1 GiB").fit(lazy, y)
-    message = r"dual needs about 1.3e.09 kernel evaluations, over max_kernel_evaluations"
-    with pytest.raises(EvaluationBudgetError, match=message), bp.config(max_kernel_evaluations=1e6):
-        KernelSupervisedPCA(solver="pairs").fit(lazy, y)
