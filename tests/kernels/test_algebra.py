@@ -101,15 +101,6 @@ def test_defaults_are_filled_in_at_every_depth() -> None:
     assert text.count("gamma=0.2") == 2
 
 
-def test_costs_grow_with_the_parts() -> None:
-    both = R + L
-    assert both.flops_per_entry(10) >= R.flops_per_entry(10) + L.flops_per_entry(10)
-    assert both.prepared_bytes(10, 4) == R.prepared_bytes(10, 4) + L.prepared_bytes(10, 4)
-    assert both.entry_bytes(4) >= max(R.entry_bytes(4), L.entry_bytes(4))
-    assert both.needs_rows
-    assert not both.accepts_strings
-
-
 def test_float32_powers_are_taken_in_float64() -> None:
     rows = (1e5 * X).astype(np.float32)
     K = (Linear() ** 5)(rows)

@@ -92,13 +92,6 @@ def test_stores_in_chunks_of_any_shape_fold_to_the_same_moments(
     assert_moments(moments_of(da.from_zarr(write_store(tmp_path / "y.zarr", A, chunks, **options))), A)
 
 
-@pytest.mark.parametrize("dtype", ["u1", "i1", "?", "f2", "i4", "i8", "f8", ">f4"])
-def test_stored_dtypes_are_added_exactly_as_their_upcast(dtype: str, tmp_path: Path) -> None:
-    B = (A * 9 if dtype != "?" else A > 3).astype(dtype)
-    found = moments_of(bp.open(write_store(tmp_path / "y.zarr", B, (50, D))))
-    assert_moments(found, B.astype("f8"))
-
-
 def test_a_stored_chunk_that_rechunk_cut_is_read_once_a_group_and_not_once_a_piece(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,12 +240,6 @@ def test_mapped_rows_may_begin_with_a_read_that_is_left_out(tmp_path: Path, monk
     model = bp.NystromKernelPCA(2, gamma=0.1, sampling=B[-20:], preprocess=bp.preprocessing.L2(), nan_policy="omit")
     found, expected = model.fit(X).eigenvalues_, model.fit(B[50:]).eigenvalues_
     np.testing.assert_allclose(found, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("mean", [0.0, 1.0, 100.0, 1e4])
-def test_an_offset_costs_no_digits_over_many_groups(mean: float, tmp_path: Path) -> None:
-    B = normal(2000, D, mean=mean)
-    assert_moments(moments_of(bp.open(write_store(tmp_path / "m.zarr", B, (50, D)))), B, 1e-6)
 
 
 def test_a_zarr_array_that_was_deleted_is_an_error_and_not_zeros(store: Any, tmp_path: Path) -> None:

@@ -283,21 +283,6 @@ def test_a_description_is_json_and_makes_the_sketch_again(sketch, d):
     assert sketch_from(json.loads(json.dumps(sketch.describe()))) == sketch
 
 
-@pytest.mark.parametrize(
-    ("sketch", "d", "flops"),
-    [
-        (Gaussian(10), 100, 2 * 100 * 10),
-        (SparseSign(10, nnz=4), 100, 2 * 100 * 4),
-        (SparseSign(50, nnz=4), 100, 2 * 100 * 4),
-        (FeatureHash(50, n_hashes=3), 100, 2 * 100 * 3),
-        (SRHT(16), 128, 128 + 2 * 128 * 4 + 2 * 16 * 32),
-        (Downsample((10, 10), (5, 2)), 100, 2 * 100 * 5 + 2 * 50 * 2 + 10),
-    ],
-)
-def test_flops_are_those_of_the_products(sketch, d, flops):
-    assert sketch.cost(BlockForm(d)).flops == flops
-
-
 @pytest.mark.parametrize(("q", "nnz"), [(5, 1), (5, 5), (40, 8), (300, 100)])
 def test_sparse_signs_stand_at_distinct_places_and_all_places_are_as_likely(q, nnz):
     d = 2000

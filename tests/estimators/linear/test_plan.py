@@ -131,12 +131,6 @@ def test_what_does_not_fit_is_rejected_before_any_read_with_numbers_and_ways_out
         assert way_out in message
 
 
-def test_the_limit_never_changes_the_covariance_plan() -> None:
-    X = unreadable(50_000, 100, chunk=500)
-    one, other = (PCA(3, solver="covariance", memory_limit=limit).plan(X) for limit in (2**31, "60 GiB"))
-    assert replace(one, resources=other.resources) == other
-
-
 def test_auto_takes_the_smaller_matrix_and_says_why() -> None:
     tall, wide = PCA().plan(unreadable(5000, 20, chunk=500)), PCA().plan(unreadable(30, 3000))
     assert (tall.solver, wide.solver) == ("covariance", "dot")

@@ -119,14 +119,6 @@ def test_models_of_a_map_are_saved_loaded_and_grown(found: RoweisMap, tmp_path: 
             assert grown.total_variance_ == pytest.approx(truth.total_variance_, rel=1e-12)
 
 
-def test_a_fitted_map_leaves_its_template_alone() -> None:
-    template = RoweisDiscriminantAnalysis(1, r1=0.2, r2=0.3)
-    before = template.get_params()
-    roweis_map(X, Y, 2, model=template)
-    assert template.get_params() == before
-    assert not hasattr(template, "components_")
-
-
 # Grids
 
 
