@@ -55,14 +55,6 @@ def test_kernel_evaluations_and_reads_are_counted_exactly(
     assert (reads.per_chunk((N, D), (100, D)) == found.passes).all()
 
 
-def test_where_all_rows_are_candidates_one_read_follows_the_law() -> None:
-    tally = Tally()
-    copies = np.repeat(rows()[:30], 10, axis=0)
-    found = rpcholesky(copies, CountedRBF(0.05, tally), 60)
-    assert (found.passes, len(found.rows)) == (1, 30)
-    assert found.evaluations == tally.entries
-
-
 def test_landmarks_are_rows_in_the_working_dtype() -> None:
     for stored_as, working in (("f4", "f4"), ("f8", "f8"), ("u1", "f4"), ("i4", "f8")):
         X = (10 * rows()).astype(stored_as)
@@ -157,12 +149,3 @@ def test_blocks_lose_as_little_of_the_trace_as_sequential_pivoted_cholesky(name:
         sequential = np.mean([trace_error(K, sequential_rpcholesky(K, m, s)) for s in SEEDS])
         ratio = mean_error("rpcholesky", kernel, K, m) / sequential
         assert 0.85 < ratio < 1.15  # the standard error of the ratio is up to 0.05
-
-
-@pytest.mark.usefixtures("float32_products")
-def test_blocks_in_float32_lose_as_little() -> None:
-    kernel = KERNELS["rbf 0.002"]
-    K = matrix(kernel, digits())
-    assert request(digits().astype("f4"), kernel, 50).dtype == np.float32
-    sequential = np.mean([trace_error(K, sequential_rpcholesky(K, 50, s)) for s in SEEDS])
-    assert mean_error("rpcholesky", kernel, K, 50, "f4") < 1.15 * sequential

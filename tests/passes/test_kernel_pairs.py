@@ -165,13 +165,6 @@ def test_each_chunk_is_decoded_once_by_every_panel_that_needs_it(
     assert layout.decoded_rows / layout.n_rows == pytest.approx(np.average(expected, weights=rows_of))
 
 
-def test_rows_that_a_kernel_rejects_are_named_by_their_absolute_number(tmp_path: Path) -> None:
-    X = np.abs(offset_data(N, D, mean=0.0))
-    X[331, 17] = -1
-    with pytest.raises(ValueError, match=r"row 331, column 17 is -1\.0; ChiSquare needs numbers of at least 0"):
-        sweep(given(X, "rows", tmp_path), kernels.ChiSquare(), KernelProduct(N, L, factor(N)))
-
-
 def test_norms_of_rows_do_not_overflow_where_the_entries_do_not() -> None:
     X = offset_data(50, D, mean=0.0, dtype="f4") * np.float32(1e8)
     kernel = kernels.Polynomial(2, gamma=1.0, coef0=0.0)

@@ -23,7 +23,7 @@ from bigpca.engine.run import Run
 from bigpca.estimators.linear.maps import Sketching
 from bigpca.passes.accumulators.all_pairs import DotPanels, DotSum
 from bigpca.passes.accumulators.base import Accumulator, cost_of
-from bigpca.passes.accumulators.kept_rows import RowSample, RowsAt
+from bigpca.passes.accumulators.kept_rows import RowsAt
 from bigpca.passes.accumulators.landmark_moments import LandmarkMap
 from bigpca.passes.accumulators.moments import ClassMoments, ColumnMoments, Moments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct, LeftProduct
@@ -248,14 +248,6 @@ def test_an_array_cut_after_its_view_is_a_graph_like_any_other() -> None:
     rows = Rows.of(X[3:])
     assert rows.origin.view is rows.source is None
     assert_moments(folded(rows, Moments(2)).state, SAMPLES[3:, [4, 2]], 1e-12)
-
-
-@pytest.mark.parametrize("rows", [N, 256, 37, 3])
-def test_kept_rows_are_in_order(rows: int) -> None:
-    found: Any = folded(
-        Rows.of(da.from_array(X, chunks=(rows, D)) + 0), RowSample(D, N, 8 * D), shift=np.zeros(D)
-    ).state
-    assert np.array_equal(np.concatenate(found.rows()), X)
 
 
 def test_maps_travel_once_and_prepared_landmarks_do_not_travel() -> None:

@@ -1,6 +1,5 @@
 """Reads are cut by work: they keep many threads busy, with the same bits on any number of them."""
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from hypothesis import strategies as st
 import bigpca as bp
 from bigpca import arrays, blas
 from bigpca.engine import layout
-from bigpca.engine.group import read_ahead
 from bigpca.engine.layout import Cut, plan_layout
 from bigpca.engine.planning import PIECES
 from bigpca.passes.project import output_chunk_rows, plan_writing
@@ -158,18 +156,6 @@ def test_groups_of_whole_chunks_are_about_64(chunk: int, groups: int) -> None:
 def test_sparse_rows_have_no_strips() -> None:
     assert plan_layout([8000], 1000, np.dtype("f4"), 0, work=1e12).strips == PIECES
     assert plan_layout([8000], 1000, np.dtype("f4"), 0, work=1e12, cut=Cut(strips=False)).strips == 1
-
-
-def test_a_group_of_one_read_starts_no_thread() -> None:
-    threads = set[int]()
-
-    class Here:
-        def read(self, start: int, stop: int) -> np.ndarray:
-            threads.add(threading.get_ident())
-            return np.zeros((stop - start, 1))
-
-    assert [(row, len(rows)) for row, rows in read_ahead(Here(), [(3, 8)])] == [(3, 5)]  # type: ignore[arg-type]
-    assert threads == {threading.get_ident()}
 
 
 @pytest.fixture

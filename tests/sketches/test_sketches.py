@@ -294,15 +294,6 @@ def test_sparse_signs_stand_at_distinct_places_and_all_places_are_as_likely(q, n
     assert (np.abs(np.count_nonzero(W, axis=0) - d * share) <= SIGMAS * error).all()
 
 
-def test_every_subset_of_places_is_as_likely():
-    d, q, nnz = 20_000, 5, 2
-    W = SparseSign(q, nnz=nnz).matrix(d)
-    counts = np.unique(W != 0, axis=0, return_counts=True)[1]
-    p = 1 / math.comb(q, nnz)
-    assert len(counts) == math.comb(q, nnz)
-    assert (np.abs(counts - d * p) <= SIGMAS * math.sqrt(d * p * (1 - p))).all()
-
-
 @pytest.mark.parametrize(("q", "d"), [(1, 1), (2, 2), (20, 64), (64, 64), (100, 4096)])
 def test_columns_of_srht_are_orthogonal_where_nothing_is_padded(q, d):
     W = SRHT(q).matrix(d)

@@ -118,14 +118,6 @@ def test_the_best_average_is_used():
     assert upper[3] == pytest.approx(1 + 0.5 / 3)
 
 
-@pytest.mark.parametrize("k", [1, 3])
-def test_a_bound_is_attained(k):
-    # All that the trace leaves may sit in one eigenvector that W missed: then lambda_1 is the upper bound.
-    values, gap = np.array([3.0, 2.0, 1.0]), 0.75
-    attained = np.array([3.0 + gap, 2.0, 1.0])
-    assert trace_bounds(values, k, 6.75, 0.0).upper[0] == attained[0]
-
-
 def test_the_exact_values_leave_no_width_but_the_slack():
     values = builders.power_law(20)
     bounds = trace_bounds(values, 20, float(values.sum()), 1e-9)

@@ -140,14 +140,6 @@ def test_whatever_the_spectrum_the_pairs_are_finite_and_orthonormal(name: str, d
             assert found.values.max() <= 4 * A.precision * float(np.linalg.norm(A.A))
 
 
-def test_a_zero_matrix_has_one_value_of_0_and_a_unit_vector() -> None:
-    found = signed_nystrom(sketch_of(), np.zeros((N, Q)), K)
-    assert found.values.tolist() == [0.0]
-    assert found.vectors.shape == (1, N)
-    assert np.linalg.norm(found.vectors) == pytest.approx(1, rel=1e-12)
-    assert negative_mass(found.values, 0.0) == 0
-
-
 @pytest.mark.parametrize("scale", [2.0**-300, 2.0**300])
 @pytest.mark.parametrize("name", ["evenly signed", "nearly definite"])
 def test_a_scale_changes_the_values_by_that_factor_alone(name: str, scale: float) -> None:

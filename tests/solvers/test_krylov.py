@@ -193,16 +193,6 @@ def test_every_iteration_costs_one_multiplication_and_no_other_is_made():
         assert A.columns <= A.count * (BLOCK + PROBES)
 
 
-def test_a_good_start_saves_multiplications():
-    A = product("power law 0.5")
-    cold = solve(A)
-    V = symmetric("power law 0.5")[1]
-    near = V[:BLOCK].T + 0.02 * np.random.default_rng(0).standard_normal((N, BLOCK)) / np.sqrt(N)
-    warm = block_krylov(A, known(A, BLOCK + 6, start=near), K, options())
-    assert warm.converged
-    assert warm.multiplications <= cold.multiplications - 1
-
-
 @pytest.mark.parametrize("n", [1, 5, BLOCK - 1, BLOCK + 1])
 @pytest.mark.parametrize("name", ["power law 1", "flat", "zero"])
 def test_a_matrix_smaller_than_the_block_is_solved_in_two_multiplications_at_most(n, name):

@@ -44,14 +44,6 @@ def test_the_default_budget_rejects_a_million_rows_and_allows_two_hundred_thousa
     assert KernelPCA(5, kernel="rbf", memory_limit="64 GiB").plan(unreadable(200_000, D, 10_000, np.float32)).fits
 
 
-@pytest.mark.parametrize("solver", ["dense", "krylov"])
-def test_what_does_not_fit_in_memory_is_rejected_unread(solver: str) -> None:
-    X = unreadable(40_000, D, 1000, np.float32)
-    with pytest.raises(MemoryBudgetError, match=rf"{solver} needs .* are left of memory_limit = 300\.0 MiB"):
-        KernelPCA(20, kernel="rbf", solver=solver, memory_limit="300 MiB").fit(X)
-    assert KernelPCA(20, kernel="rbf", solver="krylov", memory_limit="64 GiB").plan(X).process_bytes < 512 << 20
-
-
 def test_the_solver_is_chosen_by_rows_components_and_kernel() -> None:
     for n, options, solver in (
         (2500, {}, "dense"),
@@ -116,31 +108,6 @@ def test_a_regression_that_does_not_fit_is_rejected_unread() -> None:
         KernelPCA(3, kernel="rbf", solver="krylov", memory_limit=limit, fit_inverse_transform=True).fit(X)
     with pytest.raises(EvaluationBudgetError), bp.config(max_kernel_evaluations=1.5e8):
         KernelPCA(3, kernel="rbf", solver="krylov", fit_inverse_transform=True).fit(X)
-
-
-@pytest.mark.parametrize(
-    ("solver", "chunks"),
-    [("dense", (90, 6)), ("krylov", (90, 6)), ("features", (90, 6)), ("dense", (3000, 6)), ("krylov", (700, 6)),
-     ("features", (1000, 4))],
-)  # fmt: skip
-def test_the_reads_that_were_counted_are_those_that_ran(
-    solver: str, chunks: tuple[int, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    n, d = 2000, 6
-    X = stored(tmp_path, data_with_spectrum(n, power_law(d), mean=1.0)[0], (min(n, chunks[0]), chunks[1]))
-    kernel = kernels.Polynomial(2, gamma=0.2, coef0=1.0)
-    reads = Reads().watch(monkeypatch)
-    model = KernelPCA(3, kernel=kernel, solver=solver).fit(X)
-    counts = reads.per_chunk((n, d), (min(n, chunks[0]), chunks[1]))
-    rows = np.array([min(chunks[0], n - i) for i in range(0, n, chunks[0])])
-    ran = float(np.average(counts.mean(axis=1), weights=rows))
-    if solver == "krylov":
-        assert model.n_passes_ == pytest.approx(ran, abs=0.01)
-        assert model.plan_.evaluations == pytest.approx(3 * 0.5 * n**2 + 2 * 100 * n, rel=0.1)  # with the start's
-        assert model.kernel_evaluations_ <= model.plan_.evaluations
-    else:
-        assert model.plan_.passes == pytest.approx(ran, abs=0.06)  # printed to one decimal
-        assert model.kernel_evaluations_ == model.plan_.evaluations
 
 
 def test_a_printed_plan_says_how_many_evaluations_a_sweep_makes() -> None:

@@ -219,13 +219,6 @@ def test_what_cannot_be_is_rejected_unread(changes: dict[str, Any], error: type[
             getattr(ApproximatePCA(**parameters), call)(unreadable(N, D))
 
 
-def test_a_state_beyond_the_memory_is_rejected_unread_with_numbers() -> None:
-    with pytest.raises(
-        bp.errors.MemoryBudgetError, match=r"sketch \(nystrom\) needs .* left of memory_limit = 1.0 GiB"
-    ):
-        approximate(10, Gaussian(1000), memory_limit="1 GiB").fit(unreadable(10_000, 200_000, chunk=100))
-
-
 def test_the_tutorial_core_has_no_density_but_least_squares_reconstructions() -> None:
     model = approximate(approximation="tutorial").fit(X)
     for name in ("score", "score_samples", "get_covariance", "get_precision"):

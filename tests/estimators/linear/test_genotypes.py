@@ -82,18 +82,6 @@ def test_columns_without_variation_have_scale_1() -> None:
     assert model.scale_[:2].tolist() == [1.0, 1.0]
 
 
-@pytest.mark.parametrize("missing", [-1, 9, 3])
-@pytest.mark.parametrize("dtype", ["i1", "i4", "f4"])
-def test_a_code_becomes_nan_and_every_other_value_stays(missing: int, dtype: str) -> None:
-    values = np.array([[0, 1, 2, missing], [missing, 1, 0, 2]], dtype)
-    found = bp.open(values, missing_value=missing)
-    assert found.dtype == ("f8" if dtype == "i4" else "f4")
-    np.testing.assert_array_equal(found.compute(), np.where(values == missing, np.nan, values))
-    assert bp.open(values, missing_value=7).compute().tolist() == values.tolist()  # one that does not occur
-    with pytest.raises(ValueError, match="have no value in any row"):
-        bp.PCA(1, nan_policy="mean").fit(bp.open(np.full((3, 4), missing, dtype), missing_value=missing))
-
-
 def test_a_code_goes_with_patterns_columns_and_a_model_of_either() -> None:
     maps = RNG.integers(0, 3, (20, 4, 3)).astype("u1")
     maps[RNG.random(maps.shape) < 0.1] = 255

@@ -293,12 +293,3 @@ def test_progress_counts_the_bytes_that_are_read_whatever_they_are_multiplied_in
     assert totals[:2] == [data.nbytes] * 2
     assert totals[2] == pytest.approx(2.05 * data.nbytes)  # panels read on to the end
     assert sum(event.bytes for event in events if isinstance(event, GroupEvent)) == sum(totals)
-
-
-@pytest.mark.parametrize("dtype", ["u1", "f4", "f8"])
-def test_training_rows_of_a_computation_are_held_in_the_working_dtype(dtype: str) -> None:
-    rows = da.from_array((10 * X).astype(dtype), chunks=(CHUNK, D)) + np.ones((), dtype)
-    for solver in ("dense", "krylov"):
-        held = bp.KernelPCA(2, solver=solver, **RBF).fit(rows)._found.expansion.references.rows
-        assert held.dtype == (np.float64 if dtype == "f8" else np.float32)
-        np.testing.assert_array_equal(held, rows.compute())

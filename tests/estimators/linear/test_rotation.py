@@ -115,18 +115,6 @@ def test_a_rotation_is_a_maximum_where_the_gradient_iteration_alternates(seed: i
     assert criterion(A @ R) >= criterion(np.einsum("ij,jka->ika", A, turns)).max() - 1e-12
 
 
-def test_rows_are_preprocessed_before_they_are_rotated_and_not_after() -> None:
-    unit = X / np.linalg.norm(X, axis=1, keepdims=True)
-    plain = bp.RotatedPCA(K).fit(unit)
-    for model in (
-        bp.RotatedPCA(K, preprocess=bp.preprocessing.L2()).fit(X),
-        bp.RotatedPCA.of(bp.PCA(K, preprocess=bp.preprocessing.L2()).fit(X)),
-    ):
-        scores = model.transform(X)
-        np.testing.assert_allclose(scores, plain.transform(unit), rtol=0, atol=1e-6)
-        np.testing.assert_allclose(model.inverse_transform(scores), plain.inverse_transform(scores), rtol=1e-6)
-
-
 def test_constant_features_have_no_loading_and_change_nothing() -> None:
     wider = np.hstack([X, np.ones((N, 3))])
     found = bp.RotatedPCA.of(bp.PCA(K).fit(wider)).loadings_

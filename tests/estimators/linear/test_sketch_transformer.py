@@ -5,10 +5,9 @@ from pathlib import Path
 import dask.array as da
 import numpy as np
 import pytest
-from sklearn.pipeline import make_pipeline
 
 import bigpca as bp
-from bigpca import PCA, SketchTransformer
+from bigpca import SketchTransformer
 from bigpca.errors import NonFiniteError
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
 from tests.estimators.stores import stored, unreadable
@@ -90,14 +89,6 @@ def test_an_overflow_is_not_mistaken_for_missing_values(dtype: str, remedy: str)
     huge = np.full((2, 24), 0.9 * np.finfo(dtype).max, dtype)
     with pytest.raises(ValueError, match=rf"sketches of .* overflow float\d\d: the values are too large. {remedy}"):
         SketchTransformer(FeatureHash(1, signed=False)).fit_transform(huge)
-
-
-def test_a_sketch_before_pca_stays_lazy_and_is_the_pca_of_the_sketch() -> None:
-    lazy = da.from_array(X, chunks=(20, 24))
-    pipeline = make_pipeline(SketchTransformer(Gaussian(8)), PCA(2)).fit(lazy)
-    expected = PCA(2).fit(Gaussian(8).apply(X))
-    np.testing.assert_allclose(pipeline[-1].explained_variance_, expected.explained_variance_, rtol=1e-10)
-    assert isinstance(pipeline.transform(lazy), da.Array)
 
 
 @pytest.mark.parametrize("d", [24, 300])

@@ -64,19 +64,6 @@ def test_real_labels_grow_with_the_label_features_of_the_first_fit(label_kernel:
         model.partial_fit(X, REAL)
 
 
-@pytest.mark.parametrize("late", range(C))
-@pytest.mark.parametrize("name", ["supervised PCA", "Roweis"])
-def test_a_class_that_comes_later_equals_a_fit_on_all_rows(name: str, late: int) -> None:
-    """In sorted place, whichever it is: the codes of the others move."""
-    first = late != Y
-    template = clone(MODELS[name]).set_params(sampling=X[:M])
-    model = clone(template).fit(X[first], NAMES[Y[first]])
-    model.partial_fit(X[~first], NAMES[Y[~first]])
-    order = np.argsort(~first, kind="stable")
-    assert_same(model, clone(template).fit(X[order], NAMES[Y[order]]))
-    assert model.classes_.tolist() == sorted(NAMES)
-
-
 def test_the_dual_form_keeps_no_statistics_and_says_so() -> None:
     model = KernelSupervisedPCA(2, gamma=0.1, solver="pairs")
     assert not hasattr(model, "partial_fit")

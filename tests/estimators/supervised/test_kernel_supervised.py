@@ -144,14 +144,6 @@ def test_precomputed_kernels_and_strings_are_taken(solver: str) -> None:
     assert len(np.unique(scores.round(6), axis=0)) == C  # each class has one word
 
 
-def test_r1_alone_is_kernel_supervised_pca() -> None:
-    for labels, k in ((Y, C - 1), (REAL, 2)):
-        model = KernelRoweisDiscriminantAnalysis(k, r1=1, r2=0, gamma=GAMMA).fit(X, labels)
-        truth = KernelSupervisedPCA(solver="pairs", gamma=GAMMA).fit(X, labels)
-        np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-8)
-        assert_same_scores(model.transform(NEW), truth.transform(NEW), 1e-8)
-
-
 @pytest.mark.parametrize("sampling", ["rpcholesky", X[:25]], ids=["rpcholesky", "given"])
 def test_by_landmarks_it_is_the_linear_analysis_of_their_features(sampling: Any) -> None:
     m = 25

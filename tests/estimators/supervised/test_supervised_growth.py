@@ -18,7 +18,6 @@ N, D, C = 120, 6, 4
 X, Y = labelled_rows(N, D, C, mean=20.0)
 NAMES = np.array(["dog", "ape", "cod", "bee"])
 REAL = np.column_stack([X[:, 0] ** 2, X[:, 1]])
-REPEATED = np.round(X[:, 0])
 ATTRIBUTES = (
     "classes_", "class_counts_", "class_means_", "mean_", "n_samples_", "n_omitted_", "n_unlabelled_",
     "total_variance_",
@@ -127,17 +126,6 @@ def test_omitted_and_unlabelled_rows_are_counted_over_all_batches() -> None:
     kept = np.delete(np.arange(N), [3, 70, 71, 5, 90])
     truth = SupervisedPCA().fit(X[kept], NAMES[Y[kept]])
     np.testing.assert_allclose(model.components_, truth.components_, atol=1e-10)
-
-
-def test_gaussian_label_features_stay_those_of_the_first_fit() -> None:
-    """Exact for labels that were there, near for others."""
-    first = np.isin(REPEATED, np.unique(REPEATED[:60]))
-    model = SupervisedPCA(2, label_kernel="rbf", label_gamma=0.2).fit(X[:60], REPEATED[:60])
-    again = np.flatnonzero(first & (np.arange(N) >= 60))
-    model.partial_fit(X[again], REPEATED[again])
-    rows = np.concatenate([np.arange(60), again])
-    truth = SupervisedPCA(2, label_kernel="rbf", label_gamma=0.2).fit(X[rows], REPEATED[rows])
-    assert_same(model, truth, 1e-7)
 
 
 @pytest.mark.parametrize("name", REAL_MODELS)

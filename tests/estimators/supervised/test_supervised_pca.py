@@ -8,7 +8,6 @@ from typing import Any
 
 import dask.array as da
 import numpy as np
-import pandas as pd
 import pytest
 from numpy.typing import NDArray
 from sklearn.base import clone
@@ -170,28 +169,6 @@ def test_random_projection_of_classes_is_supervised_pca_of_them() -> None:
     values, axes = dependence(X, rbf_kernel(one_hot(Y), gamma=0.2), C - 1)
     assert_same_axes(model.components_, axes)
     np.testing.assert_allclose(values, (1 - np.exp(-0.4)) * model.eigenvalues_, rtol=1e-10)
-
-
-NAMES = np.array(["cod", "ape", "dog", "bee"])
-ENCODINGS: dict[str, tuple[Any, list[Any]]] = {
-    "strings": (NAMES[Y], ["ape", "bee", "cod", "dog"]),
-    "list": (list(NAMES[Y]), ["ape", "bee", "cod", "dog"]),
-    "bytes": (NAMES[Y].astype("S"), [b"ape", b"bee", b"cod", b"dog"]),
-    "sparse integers": (np.array([70, -3, 10**12, 0])[Y], [-3, 0, 70, 10**12]),
-    "column": (Y[:, None], [0, 1, 2, 3]),
-    "series": (pd.Series(NAMES[Y], index=np.arange(N)[::-1]), ["ape", "bee", "cod", "dog"]),
-    "lazy": (da.from_array(Y, chunks=17), [0, 1, 2, 3]),
-}
-
-
-@pytest.mark.parametrize("name", ENCODINGS)
-def test_classes_may_be_written_in_any_way(name: str) -> None:
-    labels, classes = ENCODINGS[name]
-    model, truth = SupervisedPCA().fit(X, labels), SupervisedPCA().fit(X, Y)
-    assert model.classes_.tolist() == classes
-    np.testing.assert_allclose(model.components_, truth.components_, atol=1e-12)
-    assert sorted(model.class_counts_) == sorted(truth.class_counts_)
-    np.testing.assert_allclose(model.class_counts_ @ model.class_means_ / N, model.mean_, rtol=1e-12)
 
 
 # One read, any chunks, any scheduler

@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.passes.accumulators import moments
-from bigpca.passes.accumulators.moments import ClassMoments, Moments
+from bigpca.passes.accumulators.moments import ClassMoments
 from bigpca.passes.rows import Rows
 from tests.estimators.labelled import labelled_rows, within_scatter
-from tests.passes.kit import folded, full, moments_of
+from tests.passes.kit import folded, full
 
 Array = NDArray[Any]
 N, D, C = 3000, 7, 5
@@ -57,14 +57,6 @@ def test_many_small_steps_and_groups_lose_no_digits_in_float32(monkeypatch: pyte
     for chunk in (25, N):
         state = moments_by_class(X, y, C, chunk=chunk)
         np.testing.assert_allclose(scatter(state), truth, rtol=0, atol=4 * EPS32 * np.abs(truth).max())
-
-
-def test_one_class_gives_the_moments_of_all_rows() -> None:
-    X, _ = labelled_rows(200, D, C, mean=9.0)
-    one, all_rows = moments_by_class(X, np.zeros(200), 1, chunk=13), moments_of(bp.open(X))
-    assert isinstance(all_rows, Moments)
-    np.testing.assert_allclose(one.mean, all_rows.mean, rtol=1e-14)
-    np.testing.assert_allclose(scatter(one), full(all_rows.scatter), rtol=1e-11, atol=1e-11)
 
 
 @pytest.mark.parametrize("value", [0.1, 7.25, -1e4])

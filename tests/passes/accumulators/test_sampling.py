@@ -49,13 +49,6 @@ def test_runs_lie_in_strata_of_their_own_and_make_up_the_sample(n: int, share: f
     assert runs == sample_runs(n, wanted, seed)
 
 
-def test_seeds_move_the_runs() -> None:
-    starts = {sample_runs(10_000, 160, seed)[0][0] for seed in range(50)}
-    assert len(starts) > 40
-    assert min(starts) < 100  # the whole stratum of 625 rows is used
-    assert max(starts) > 500
-
-
 def sample(X: da.Array, wanted: int, **policies: str) -> tuple[NDArray[Any], int]:
     rows = Rows.of(X, **policies)
     layout = runs_layout(rows, sample_runs(rows.n_rows, wanted, 3))

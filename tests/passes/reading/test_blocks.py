@@ -102,15 +102,6 @@ def test_groups_of_large_reads_hold_two_so_that_one_is_read_while_the_other_is_m
     assert slabs < 16 or held[0] >= 2
 
 
-@pytest.mark.parametrize(
-    ("chunk", "d", "count"), [(6103, 2048, 22), (8320, 2048, 16), (12_800, 2048, 16), (17_000, 512, 31)]
-)
-def test_the_same_holds_of_chunks_that_are_not_slabs(chunk: int, d: int, count: int) -> None:
-    groups = plan_layout([chunk] * count, d, F4, 4 * d * d).groups
-    assert len(groups) == count // 2
-    assert min(map(len, groups)) == 2
-
-
 @pytest.mark.parametrize(("d", "rows"), [(256, 8192), (1024, 4096), (4096, 4096), (8192, 2048)])
 def test_rows_of_unknown_number_have_small_slabs_and_a_segment_for_each_group(d: int, rows: int) -> None:
     most = min(SLAB_BYTES, max(OPEN_SLAB_BYTES, OPEN_SLAB_ROWS * 4 * d))
