@@ -557,7 +557,6 @@ def test_shares_of_a_discriminant_are_of_the_variance_between_the_classes() -> N
     assert "solver" not in report.summary  # this class has only one solver
     assert f"% {of}" in report.components.header
     assert "Of the variance between the classes, " in report.figures[0].caption
-    assert f"100 % {of}" in model._repr_mimebundle_()["text/html"]
 
 
 def test_a_sketch_has_no_components_to_report_on() -> None:
@@ -565,13 +564,10 @@ def test_a_sketch_has_no_components_to_report_on() -> None:
         describe(bp.SketchTransformer(bp.sketches.SparseSign(8)).fit(X))
 
 
-def test_notebooks_show_components_and_share_of_a_fitted_estimator(pca: bp.PCA) -> None:
-    share = f"<p>4 components with {100 * pca.explained_variance_ratio_.sum():.3g} % of the variance</p>"
-    assert pca._repr_html_().endswith(share)
-    assert pca._repr_mimebundle_()["text/html"].endswith(share)
-    assert "<p>1 component" not in bp.PCA(1)._repr_html_()
+def test_notebooks_show_a_model_without_its_pending_solve() -> None:
     waiting = bp.PCA(2).partial_fit(X)
-    waiting._repr_html_()
+    for shown in (waiting._repr_html_(), waiting._repr_mimebundle_()["text/html"]):
+        assert "PCA" in shown
     assert isinstance(waiting._found, Waiting)
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from copy import copy
 from dataclasses import replace
-from numbers import Integral
 from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, cast
 
@@ -19,12 +18,12 @@ from sklearn.utils.validation import check_is_fitted
 
 from bigpca.arrays import Input, Path
 from bigpca.engine.driver import solving
-from bigpca.errors import counted, required
+from bigpca.errors import required
 from bigpca.estimators.shared.inputs import BaseEstimator, Lazy, Unchecked, open_scores
 from bigpca.estimators.shared.labelled import dataset_of
 from bigpca.estimators.shared.opening import fitted_preprocessors
 from bigpca.estimators.shared.outputs import Destination, mapped_back, maps_rows
-from bigpca.estimators.shared.results import Result, Waiting, unsolved
+from bigpca.estimators.shared.results import Waiting, unsolved
 from bigpca.export.linear import (
     LinearMap,
     LinearRowMap,
@@ -207,13 +206,10 @@ class Tables(BaseEstimator):
         return sorted({*shown, *([] if found is None or isinstance(found, Waiting) else found.attributes)})
 
     def _repr_html_inner(self) -> str:
-        return str(super(Tables, shown_of(self))._repr_html_inner()) + in_a_line(vars(self).get("_found"))
+        return str(super(Tables, shown_of(self))._repr_html_inner())
 
     def _repr_mimebundle_(self, **options: Unchecked) -> dict[str, str]:
-        bundle: dict[str, str] = super(Tables, shown_of(self))._repr_mimebundle_(**options)
-        if "text/html" in bundle:
-            bundle["text/html"] += in_a_line(vars(self).get("_found"))
-        return bundle
+        return dict(super(Tables, shown_of(self))._repr_mimebundle_(**options))
 
 
 def components_index(model: BaseEstimator, what: str) -> pd.Index:
@@ -229,15 +225,6 @@ def shown_of(model: Tables) -> Tables:
     if isinstance(found, Waiting):
         vars(twin)["_found"] = replace(found, solve=unsolved, found=None)
     return twin
-
-
-def in_a_line(found: Result | Waiting[Unchecked] | None) -> str:
-    """Return a line of HTML: the number of components and their share of the variance, as far as they are solved."""
-    from bigpca.plots.data import captured  # imports the readers of figures' rows
-
-    k = getattr(found, "n_components_", None)
-    share = captured(found) and f" with {captured(found)}"
-    return f"<p>{counted(int(k), 'component')}{share}</p>" if isinstance(k, Integral) else ""
 
 
 class LinearExports(BaseEstimator):
