@@ -36,7 +36,7 @@ from bigpca.data.label_files import whole
 from bigpca.data.sparse import as_csr, is_sparse
 from bigpca.engine.driver import get_watched
 from bigpca.engine.local import current_client
-from bigpca.engine.planning import PassCost, peak_bytes
+from bigpca.engine.planning import DOUBLE, NO_ROWS, PassCost
 from bigpca.engine.run import Run
 from bigpca.kernels.base import Kernel
 from bigpca.operators.kernel import squares
@@ -55,7 +55,7 @@ from bigpca.passes.accumulators.landmark_moments import (
 from bigpca.passes.accumulators.row_weights import BestRows, Diagonal, GivenWeight, Ones, Residual, RowWeight
 from bigpca.passes.fold import Declared, Folded, Read
 from bigpca.passes.graphs import paths_in
-from bigpca.passes.prices import priced
+from bigpca.passes.prices import priced, read_cost
 from bigpca.passes.project import mapped_lazily
 from bigpca.passes.reading.blocks import product_dtype
 from bigpca.passes.reading.row_maps import map_run
@@ -607,17 +607,10 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     rows, m, dtype = request.rows, request.count, working_dtype(request.rows.dtype)
     chunk_rows, candidates, itemsize = dense_chunk_rows(rows.X, dtype), 2 * m * INIT_ROUNDS, dtype.itemsize
     read, distances = chunk_rows * rows.n_columns * itemsize, chunk_rows * candidates * (itemsize + 1)
-    return (
-        PassCost(
-            name="k-means",
-            times=KMEANS_READS[0],
-            most_times=KMEANS_READS[1],
-            bytes_read=int(rows.n_rows * rows.origin.row_bytes),
-            flops=float(rows.n_rows) * 3 * m,
-            peak_bytes=peak_bytes(read, 0, distances),
-            driver_bytes=candidates * rows.n_columns * (itemsize + 8),
-        ),
-    )
+    work = float(rows.n_rows) * 3 * m
+    held = candidates * rows.n_columns * (itemsize + 8)
+    cost = read_cost(rows, "k-means", NO_ROWS, (), DOUBLE, flops=work, read=read, scratch=distances, driver_bytes=held)
+    return (cost.repeated(*KMEANS_READS),)
 
 
 def _check_clustering() -> None:

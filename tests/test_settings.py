@@ -18,7 +18,7 @@ from sklearn.pipeline import make_pipeline
 
 import bigpca as bp
 from bigpca import settings
-from bigpca.engine.driver import Counted, solving_with
+from bigpca.engine.driver import WithCounts, solving_with
 from bigpca.estimators import loading
 from bigpca.settings import setting
 from tests.interrupts import Interrupt, lines_of
@@ -235,7 +235,7 @@ def test_an_interrupt_at_any_line_ends_the_block_and_a_fit() -> None:
 
     def work() -> Any:
         with bp.config(memory_limit="1 GiB"), solving_with(1):
-            return setting(bp.PCA(), "memory_limit"), Counted(abs).solve_threads
+            return setting(bp.PCA(), "memory_limit"), WithCounts(abs).solve_threads
 
     def within(frame: FrameType) -> bool:
         return frame.f_code in {inspect.unwrap(one).__code__ for one in (settings.block, solving_with, settings._end)}
@@ -247,7 +247,7 @@ def test_an_interrupt_at_any_line_ends_the_block_and_a_fit() -> None:
         for line in lines:
             errors.append(Interrupt(within, line).during(work))
             assert setting(bp.PCA(), "memory_limit") == "2 GiB", line
-            assert Counted(abs).solve_threads is None, line
+            assert WithCounts(abs).solve_threads is None, line
             assert work() == ("1 GiB", 1)
         errors.clear()
         assert setting(bp.PCA(), "memory_limit") == "2 GiB"

@@ -84,7 +84,7 @@ def solving(method: Callable[Concatenate[M, P], R]) -> Callable[Concatenate[M, P
 
 
 @dataclass(frozen=True)
-class Counted(Generic[R]):
+class WithCounts(Generic[R]):
     """Returns the result of ``finish``, and the state without its accumulators: the counts of its rows.
 
     Picklable, and bound to the ``solve_threads`` of the context in which it is made, wherever it will run.
@@ -114,10 +114,11 @@ def run_pass(job: Pass[R], run: Run) -> R:
     """
     began = time.perf_counter()
     steady_heap()
-    number = run.begin_pass(job.cost, job.state_bytes)
+    run.admit(job.cost, job.state_bytes)
+    run.number += 1
     resumed = Resumed()
     if run.checkpoint is not None:
-        resumed = _resume(job, number, run.checkpoint, run)
+        resumed = _resume(job, run.checkpoint, run)
     layout, evaluations, groups_resumed = job.cost.layout, 0, 0
     for index, segment in enumerate(layout.segments):
         groups_resumed += len(segment) * (index < resumed.covered or index in resumed.segments)
@@ -125,7 +126,7 @@ def run_pass(job: Pass[R], run: Run) -> R:
         evaluations = sum(map(job.evaluations, range(len(layout.groups))))
     totals = (layout.n_rows, int(layout.decoded_rows * job.unit_bytes), len(layout.groups), groups_resumed, evaluations)
     run.progress(PassEvent(job.cost.name, *((0, 0, 0, groups_resumed, 0) if job.open_ended else totals)))
-    counted: Pass[tuple[R, PassState]] = replace(cast("Pass[tuple[R, PassState]]", job), finish=Counted(job.finish))
+    counted: Pass[tuple[R, PassState]] = replace(cast("Pass[tuple[R, PassState]]", job), finish=WithCounts(job.finish))
     with solve_paused(), ShortTraceback():
         client = None if run.scheduler == "local" else current_client()
         try:
@@ -149,10 +150,10 @@ def run_pass(job: Pass[R], run: Run) -> R:
     return result
 
 
-def _resume(job: Pass[R], number: int, checkpoint: Checkpoint, run: Run) -> Resumed:
+def _resume(job: Pass[R], checkpoint: Checkpoint, run: Run) -> Resumed:
     """Return what an earlier run finished of this pass, after checking that its input is unchanged."""
     try:
-        files = checkpoint.files(number, job.templates, job.layout, job.input)
+        files = checkpoint.files(run.number, job.templates, job.layout, job.input)
     except OSError as error:
         warn_unwritten(WriteFailed(f"{type(error).__name__}: {error}"), checkpoint.path)
         return Resumed()

@@ -12,13 +12,14 @@ import math
 import sys
 import threading
 import time
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from html import escape
 from importlib import import_module
-from typing import IO, TYPE_CHECKING, Any, Literal, Self
+from typing import IO, TYPE_CHECKING, Any, Literal
 
 from bigpca.engine.planning import Plan, format_seconds
 from bigpca.errors import format_bytes
@@ -230,15 +231,12 @@ ProgressArgument = None | bool | Literal["auto"] | Progress | list[Progress] | t
 logger = logging.getLogger("bigpca")
 
 
-class Closing(ABC):
+class Closing(AbstractContextManager):  # type: ignore[type-arg]  # it returns itself
     """A context manager that closes at its end, however that comes."""
 
     @abstractmethod
     def close(self) -> None:
         """Remove what is shown."""
-
-    def __enter__(self) -> Self:
-        return self
 
     def __exit__(self, *error: object) -> None:
         self.close()

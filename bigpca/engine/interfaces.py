@@ -6,15 +6,13 @@ library on a device.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping
 from contextvars import ContextVar
 from typing import Any, Protocol, Self, TypeAlias, TypeVar
 
 from dask.typing import Key
 
 from bigpca.arrays import Array
-from bigpca.blas import during
 
 V_co = TypeVar("V_co", covariant=True)
 Inputs: TypeAlias = Mapping[Key, Any]  # by key: values of Dask nodes or their futures, broadcast values
@@ -70,11 +68,5 @@ class State(Protocol):
         """Return the state whose :meth:`to_arrays` returned ``arrays``."""
 
 
+# Digests of the first rows of arrays that are read in a task.
 notes: ContextVar[dict[str, str] | None] = ContextVar("bigpca-notes", default=None)
-
-
-@contextmanager
-def noting() -> Iterator[dict[str, str]]:
-    """Keep digests of the first rows of arrays that are read in this task, and in threads that run in its context."""
-    with during(notes, own := dict[str, str]()):
-        yield own

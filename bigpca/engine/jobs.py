@@ -7,10 +7,10 @@ not depend on the scheduler.
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
+from secrets import token_hex
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -18,9 +18,9 @@ from dask.task_spec import GraphNode, Task, TaskRef
 from dask.typing import Key
 
 from bigpca.arrays import Array, named
-from bigpca.blas import one_blas_thread
+from bigpca.blas import during, one_blas_thread
 from bigpca.engine.events import GroupEvent
-from bigpca.engine.interfaces import Inputs, RowSource, State, noting
+from bigpca.engine.interfaces import Inputs, RowSource, State, notes
 from bigpca.engine.planning import Layout, PassCost
 from bigpca.settings import steady_heap
 
@@ -100,7 +100,6 @@ class PassState:
 
 R = TypeVar("R")
 Finish = Callable[[PassState], R]
-STALLED_SECONDS = 60.0
 
 
 class GroupTask(Protocol):
@@ -162,7 +161,7 @@ class Pass(Generic[R]):
     shared: Mapping[str, object] = field(default_factory=dict)
     evaluations: Callable[[int], int] | None = None
     paths: Mapping[str, str] = field(default_factory=dict)
-    run_id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    run_id: str = field(default_factory=partial(token_hex, 6))
     unit_bytes: float
     whole: int
     input: Mapping[str, object] = field(default_factory=dict)
@@ -214,10 +213,9 @@ def fold_group(task: GroupTask, run_id: str, keys: tuple[Key, ...], *values: obj
 
 
 def run_group(task: GroupTask, run_id: str, inputs: Inputs) -> PassState:
-    """Fold one group, with what was noted while its rows were read."""
-    with noting() as noted:
-        state = task.run(run_id, inputs)
-    return replace(state, first=noted)
+    """Fold one group, with digests of the first rows of arrays that were read, also by threads in its context."""
+    with during(notes, first := dict[str, str]()):
+        return replace(task.run(run_id, inputs), first=first)
 
 
 def merge_states(*states: PassState) -> PassState:

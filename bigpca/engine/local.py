@@ -363,9 +363,18 @@ class LocalPass:
             raise
 
     def _begin(self, coming: Coming, *, waits: bool = False) -> bool:
-        """Add the next group to ``coming``; return whether there is one that may begin."""
-        if (group := self.claim(waits=waits)) is None:
-            return False
+        """Add the next group to ``coming``, as soon as it may begin; return whether there is one."""
+        with self.merging.changed:
+            while self.left:
+                check_cancelled(self.job.run_id)
+                if self.merging.segment_of[self.left[0]] < self.merging.prefix.covered + self._ahead:
+                    break
+                if not waits:
+                    return False
+                self.merging.changed.wait()
+            if not self.left:
+                return False
+            group = self.left.popleft()
         task, futures = self.job.cut(group)
         inputs = {SHARED: self.job.shared, AHEAD: self.threads}
         inputs |= {key: future.result() for key, future in futures.items()}
@@ -375,18 +384,6 @@ class LocalPass:
             inputs[BEGUN] = Begun(read, partial(self._begin, coming))
         coming[group] = task, self.job.run_id, inputs
         return True
-
-    def claim(self, *, waits: bool = True) -> int | None:
-        """Return the next group, as soon as it may begin; None if there is none."""
-        with self.merging.changed:
-            while self.left:
-                check_cancelled(self.job.run_id)
-                if self.merging.segment_of[self.left[0]] < self.merging.prefix.covered + self._ahead:
-                    return self.left.popleft()
-                if not waits:
-                    break
-                self.merging.changed.wait()
-        return None
 
     def stop(self, error: BaseException | None = None) -> None:
         """Let no thread fold, merge or write any more."""

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
 from bigpca.engine.checkpoint import Checkpoint
 from bigpca.engine.events import Event, Progress
-from bigpca.engine.jobs import STALLED_SECONDS
 from bigpca.engine.planning import PassCost
 from bigpca.errors import UndeclaredPassError
 from bigpca.settings import setting
@@ -62,7 +62,7 @@ class Run:
     scheduler: str | None = None
     peak_bytes: int = 0
     workers_timeout: float = field(default_factory=partial(setting, None, "workers_timeout"))
-    stalled_seconds: float = field(default_factory=lambda: STALLED_SECONDS)
+    stalled_seconds: ClassVar[float] = 60.0
     adds: bool = False
     first: dict[str, str] = field(default_factory=dict)
     declared: Mapping[str, PassCost] | None = None
@@ -89,19 +89,6 @@ class Run:
             named[one.name] = one
         return named
 
-    def begin_pass(self, cost: PassCost, state_bytes: int) -> int:
-        """Check a pass and the size of its states against the plan, and return its number.
-
-        Raises
-        ------
-        UndeclaredPassError
-            If the plan does not have the pass, or has it with a smaller state, fewer reads, another dtype of products,
-            or fewer repetitions.
-        """
-        self._admit(cost, state_bytes, 1)
-        self.number += 1
-        return self.number
-
     def compare_first(self, seen: Mapping[str, str]) -> None:
         """Compare the first rows of Dask arrays with those at the first read of each.
 
@@ -124,9 +111,9 @@ class Run:
         Raises
         ------
         UndeclaredPassError
-            As for :meth:`begin_pass`.
+            As for :meth:`admit`.
         """
-        self._admit(cost, cost.state_bytes, times)
+        self.admit(cost, cost.state_bytes, times)
         self.reads += cost.reads * times
         self.evaluations += int(cost.evaluations * times)
 
@@ -148,7 +135,15 @@ class Run:
         finally:
             self.scope, self.declared = before, declared
 
-    def _admit(self, cost: PassCost, state_bytes: int, times: float) -> None:
+    def admit(self, cost: PassCost, state_bytes: int, times: float = 1) -> None:
+        """Check a pass and the size of its states against the plan.
+
+        Raises
+        ------
+        UndeclaredPassError
+            If the plan does not have the pass, or has it with a smaller state, fewer reads, another dtype of products,
+            or fewer repetitions.
+        """
         cost = replace(cost, name=self.scope + cost.name)
         self._times[cost.name] += times  # type: ignore[assignment]
         if self.declared is None:

@@ -126,23 +126,26 @@ class Read(Generic[R_co]):
             As in :class:`bigpca.engine.planning.PassCost`.
         """
         states = {"state": state} if isinstance(state, Accumulator) else state
-        each, (device, stay) = list(states.values()), rows.device
-        reject_weights(rows, [one.tag for one in each if "weights" not in one.accepts])
-        held = sum(one.state_bytes for one in each)
+        folded, (device, own) = list(states.values()), rows.device
+        reject_weights(rows, [one.tag for one in folded if "weights" not in one.accepts])
         if work is None:
-            work = float(rows.n_rows) * sum(one.cost(BlockForm(rows.n_columns)).flops for one in each)
-        own = sum(cost_of(one, priced(rows).form).flops for one in each) * rows.n_rows if rows.sparse else work
-        layout = layout or rows.layout(held if cut_bytes is None else cut_bytes, min(work, own))
+            work = float(rows.n_rows) * sum(one.cost(BlockForm(rows.n_columns)).flops for one in folded)
+        if layout is None:
+            held, least = sum(one.state_bytes for one in folded) if cut_bytes is None else cut_bytes, work
+            if rows.sparse:
+                least = min(work, sum(cost_of(one, priced(rows).form).flops for one in folded) * rows.n_rows)
+            layout = rows.layout(held, least)
         dtype = dtype or product_dtype(rows.dtype, work)
         widest = np.dtype(np.float64) if refinable else dtype
         block_rows = min(layout.slab_rows, layout.read_rows)
         price = priced(rows, block_rows, widest)
         copied = max(price.copied * block_rows, price.read_bytes(block_rows) if layout.runs else 0)
-        device, there = taken(device, each, price.form, 1 + len(layout.groups).bit_length(), staying=stay.driven)
-        staying = stay.driven and device.driven
-        if staying:  # rows take none of the host's memory
+        merging = 1 + len(layout.groups).bit_length()
+        device, device_bytes = taken(device, folded, price.form, merging, staying=own.driven)
+        stays = own.driven and device.driven
+        if stays:  # rows take none of the host's memory
             copied, price = 0, priced(rows, min(block_rows, SLAB_ROWS), widest)
-        done = sum((cost_of(one, price.form) for one in each), price.work)
+        block = sum((cost_of(one, price.form) for one in folded), price.work)
         read = price.read_bytes(max([layout.read_rows, *(layout.decoded if layout.runs else ())]))
         # One read is in use while the next one waits: that of the same group or, in an object store, of the next group.
         several = max(map(len, layout.groups), default=1) > 1
@@ -151,23 +154,20 @@ class Read(Generic[R_co]):
             rows,
             name,
             layout,
-            each,
+            folded,
             dtype,
-            flops=float(layout.n_rows) * done.flops,
-            read=0 if staying else read,
+            flops=float(layout.n_rows) * block.flops,
+            read=0 if stays else read,
             copied=copied,
-            scratch=done.bytes,
+            scratch=block.bytes,
             held_reads=held_reads,
             more=len(layout.reads) > held_reads,
-        )
-        cost = replace(
-            cost,
-            finish_bytes=cost.finish_bytes if finish_bytes is None else finish_bytes,
-            device_bytes=there + staying * (several + 3) * read,
+            finish_bytes=finish_bytes,
+            device_bytes=device_bytes + stays * (several + 3) * read,
             collected=collected,
             refinable=refinable,
             device=device,
-            there=staying,
+            there=stays,
         )
         return Read(rows, states, cost, _Whole(cast("type[A]", type(state))))
 
@@ -221,7 +221,7 @@ class Read(Generic[R_co]):
             reads = layout.reads[of_group.start : of_group.stop]
             reader, futures = rows.reader(start, stop, cost)
             known = "" if rows.order.in_order else stamp(group)  # of rows in order: after they were read
-            states = {name: a.for_rows(start, stop).without_shared() for name, a in self.states.items()}
+            states = {name: a.for_rows(start, stop) for name, a in self.states.items()}
             task = FoldGroup(
                 index=group, reader=reader, reads=reads, slab_rows=layout.slab_rows, stamp=known, strips=layout.strips,
                 dtype=cost.dtype, nan_policy=rows.nan_policy, templates=states, counted=counted.part(start, stop),
@@ -286,8 +286,8 @@ class FoldGroup(Group[Values]):
     @contextmanager
     def begin(self, inputs: Inputs, check: object) -> Iterator[Folding]:
         shared, (start, stop) = inputs.get(SHARED, {}), (self.reads[0][0], self.reads[-1][1])
-        given = {name: a.with_shared(shared[name]) if name in shared else a for name, a in self.templates.items()}
-        parts = {name: a.there(self.device).fresh(start, stop) for name, a in given.items()}
+        given = {name: a.with_shared(shared.get(name)).there(self.device) for name, a in self.templates.items()}
+        parts = {name: a.fresh(start, stop) for name, a in given.items()}
         reader, ahead = sent_to(self.device, self.reader.with_inputs(inputs), inputs, stored=MAPS not in shared)
         strip_shift = shift = shared.get(SHIFT)
         step = Preparing(

@@ -11,7 +11,6 @@ import operator
 import os
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -42,14 +41,6 @@ SAMPLED_CHUNKS = 30  # of so many chunks, a tenth may be read to count stored va
 SHARED_BYTES = 256 << 20  # limit of the computed nodes that all groups use and that are sent with every task
 
 
-@dataclass(frozen=True)
-class GraphCut:
-    """One group's reader, and the futures of persisted chunks that its task depends on."""
-
-    reader: GraphReader
-    futures: Inputs
-
-
 class GraphSource:
     """Cuts a general (n, d) Dask array, with known row chunks, into readers of consecutive row chunks.
 
@@ -75,8 +66,8 @@ class GraphSource:
         columns = range(len(self.X.chunks[1]))
         return [[(self.X.name, i, j) for j in columns] for i in range(first, last)]
 
-    def cut(self, start: int, stop: int) -> GraphCut:
-        """Return the reader of rows ``start:stop``.
+    def cut(self, start: int, stop: int) -> tuple[GraphReader, Inputs]:
+        """Return the reader of rows ``start:stop``, and the futures of persisted chunks that its task depends on.
 
         Raises
         ------
@@ -99,7 +90,7 @@ class GraphSource:
         promised = int(self.X.shape[1]), np.dtype(self.X.dtype).str
         sparse = not form_of_meta(self.X._meta).shifts
         reader = GraphReader(self.offsets[first : last + 1], keys, _opaque(nodes), *promised, self.label, sparse)
-        return GraphCut(reader, futures)
+        return reader, futures
 
     def stored_values(self) -> tuple[int, int]:
         """Return the rows of a few chunks of a sparse array, which are computed here, and their stored values.
@@ -113,8 +104,8 @@ class GraphSource:
         rows = values = 0
         for i in {filled[0], middle, filled[-1]} if len(filled) >= SAMPLED_CHUNKS else {middle}:
             start, stop = int(self.offsets[i]), int(self.offsets[i + 1])
-            cut = self.cut(start, stop)
-            reader = replace(cut.reader, inputs={key: future.result() for key, future in cut.futures.items()})
+            reader, futures = self.cut(start, stop)
+            reader = reader.with_inputs({key: future.result() for key, future in futures.items()})
             with solve_paused():  # because nodes of a graph may fold rows themselves
                 values += len(reader.read(start, stop).data)
             rows += stop - start

@@ -234,13 +234,10 @@ class PanelRead(Read[R_co]):
         held, device_bytes = device.held(math.ceil(panel_rows * price.held), moved)
         cost = read_cost(
             rows, "dot", layout, [template], dtype, flops=n * template.cost(price.form).flops, read=read, copied=copied,
-            scratch=scratch, held=held,
+            scratch=scratch, held=held, collected=True, device=device, there=there, device_bytes=device_bytes,
         )  # fmt: skip
         # Panels, the matrix, and what the allocator still keeps of the reads: up to 6 % of the plan without it.
-        finishing = 2 * template.state_bytes + cost.peak_bytes - held
-        cost = replace(
-            cost, finish_bytes=finishing, collected=True, device=device, there=there, device_bytes=device_bytes
-        )
+        cost = replace(cost, finish_bytes=2 * template.state_bytes + cost.peak_bytes - held)
         return PanelRead(rows, {"dot": template}, cost, methodcaller("part", "dot", DotPanels))
 
     def job(self, run: Run, shift: Vector | None = None) -> Pass[R_co]:
@@ -277,7 +274,7 @@ class ColumnGroup(Group[Values]):
     @contextmanager
     def begin(self, inputs: Inputs, check: object) -> Iterator[Folding]:
         shared, reader = inputs.get(SHARED, {}), self.reader.with_inputs(inputs)
-        state = (self.template.with_shared(shared["dot"]) if "dot" in shared else self.template).fresh(0, 0)
+        state = self.template.with_shared(shared.get("dot")).fresh(0, 0)
 
         def close() -> PassState:
             state.close()
@@ -345,18 +342,10 @@ class ColumnRead(Read[R_co]):
         work = template.cost(BlockForm(n))
         cost = read_cost(
             rows, name, layout, [template], dtype, flops=float(rows.n_columns) * work.flops, read=read, copied=slab,
-            scratch=work.bytes, held=slab,
+            scratch=work.bytes, held=slab, finish_bytes=(2 if collected else 3) * template.state_bytes,
+            collected=collected, refinable=refinable, device=HOST,
         )  # fmt: skip
-        cost = replace(
-            cost,
-            reads=1.0,
-            bytes_read=n * rows.n_columns * rows.dtype.itemsize,
-            block_rows=n,
-            finish_bytes=(2 if collected else 3) * template.state_bytes,
-            collected=collected,
-            refinable=refinable,
-            device=HOST,
-        )
+        cost = replace(cost, reads=1.0, bytes_read=n * rows.n_columns * rows.dtype.itemsize, block_rows=n)
         finish: Finish[C] = methodcaller("part", "dot", type(template))
         return ColumnRead(rows, {"dot": template}, cost, finish)
 
@@ -384,7 +373,7 @@ class ColumnRead(Read[R_co]):
             steps = tuple(cast("StoredMap", one.f).of_columns(reads[0][0], reads[-1][1]) for one in rows.steps)
             task = ColumnGroup(
                 index=group, reader=ColumnReader(source), reads=reads, slab_rows=layout.slab_rows, stamp=stamp(group),
-                dtype=cost.dtype, template=template.without_shared(), counted=rows.counted, steps=steps,
+                dtype=cost.dtype, template=template.for_rows(0, layout.n_rows), counted=rows.counted, steps=steps,
             )  # fmt: skip
             return task, {}
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
@@ -82,7 +83,7 @@ def priced(rows: Rows, count: int = 1, dtype: DType = DOUBLE) -> Priced:
     )
 
 
-def read_cost(
+def read_cost(  # type: ignore[explicit-any]  # by name
     rows: Rows,
     name: str,
     layout: Layout,
@@ -96,29 +97,38 @@ def read_cost(
     held: int = 0,
     held_reads: int = 2,
     more: bool = True,
+    finish_bytes: int | None = None,
+    **further: Any,
 ) -> PassCost:
     """Return what a read costs that is cut so.
 
     Parameters
     ----------
+    layout : Layout
+        ``NO_ROWS`` for one that another library makes, of all rows.
     read, copied, scratch, held_reads, more
         As of :func:`bigpca.engine.planning.peak_bytes`: bytes of the largest read, of a slab's copy, and of what is
         made of it.
     held : int
         Bytes of rows that stay beside the slabs.
+    finish_bytes : int or None
+        None for three states: that of all rows, and two that are computed from it.
+    **further
+        Further fields of the cost.
     """
-    state_bytes = sum(one.state_bytes for one in states)
+    state_bytes, decoded = sum(one.state_bytes for one in states), layout.decoded_rows if layout.groups else rows.n_rows
     return PassCost(
         name=name,
-        reads=layout.decoded_rows / max(1, rows.n_rows),
-        bytes_read=int(layout.decoded_rows * rows.origin.row_bytes),
+        reads=decoded / max(1, rows.n_rows),
+        bytes_read=int(decoded * rows.origin.row_bytes),
         block_rows=min(layout.slab_rows, layout.read_rows),
         state_bytes=state_bytes,
         peak_bytes=peak_bytes(read, copied, scratch, held_reads, more=more) + held,
-        finish_bytes=3 * state_bytes,
+        finish_bytes=3 * state_bytes if finish_bytes is None else finish_bytes,
         flops=flops,
         layout=layout,
         dtype=dtype,
+        **further,
     )
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, ClassVar, cast
 
 import numpy as np
 
-from bigpca.arrays import STRIP, Array, DType, Integers, Matrix, Vector, add_packed, packed_size, unpack
+from bigpca.arrays import STRIP, Array, Integers, Matrix, Vector, add_packed, packed_size, unpack
 from bigpca.csr import Forms
 from bigpca.engine.run import Run
 from bigpca.errors import warn_approximation
@@ -23,7 +23,7 @@ from bigpca.passes.accumulators.folds import whole_moments
 from bigpca.passes.accumulators.moments import Moments
 from bigpca.passes.accumulators.thin_products import DenseFactor, FusedProduct
 from bigpca.passes.fold import Read
-from bigpca.passes.reading.row_maps import EachSide, Learning, MapStep, RowMap, RowPreprocessor
+from bigpca.passes.reading.row_maps import EachSide, Float64Map, Learning, MapStep, RowMap, RowPreprocessor
 from bigpca.passes.rows import Rows
 from bigpca.passes.side_by_side import beside_covariates
 from bigpca.passes.summaries import Lesson
@@ -196,8 +196,14 @@ def taken_out(joint: Moments, known: Regression | None) -> Moments:
     return replace(joint.times(np.hstack([np.eye(d), -known.coef]).T), mean=mean)
 
 
+class OfCovariates(Float64Map, RowPreprocessor):
+    """A map of rows beside their covariates. What is left may be small beside the rows: in float64."""
+
+    forms: ClassVar[Forms] = {}  # a product of covariates fills sparse rows, which come in dense strips
+
+
 @dataclass(frozen=True)
-class Remainder(RowPreprocessor):
+class Remainder(OfCovariates):
     """Rows as they are read again where one read leaves too few digits, and their sums: what covariates leave of x.
 
     ``x - mean_x - coef (z - mean_z)`` and, behind it, ``T'(z - mean_z)``, whose scatter is near the identity.
@@ -218,11 +224,6 @@ class Remainder(RowPreprocessor):
     frame: Frame | None = None
     state: Accumulator | None = None
 
-    @property
-    def forms(self) -> Forms:
-        """None: a product of covariates fills sparse rows, which come in dense strips."""
-        return {}
-
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return (b, d + q)."""
         found = np.subtract(rows, self.mean, dtype=np.float64)
@@ -230,10 +231,6 @@ class Remainder(RowPreprocessor):
         left -= z @ self.coef.T
         z[...] = z @ cast("Frame", self.frame).T
         return found
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """Return float64, as of :class:`Residuals`."""
-        return np.dtype(np.float64)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The centred rows, and the effect, in float64."""
@@ -270,7 +267,7 @@ def check_left(rank: int, n: int) -> None:
 
 
 @dataclass(frozen=True, eq=False)
-class Residuals(RowPreprocessor):
+class Residuals(OfCovariates):
     """What covariates leave of the rows that they stand behind: ``x - mean_x - coef (z - mean_z)``.
 
     Attributes
@@ -301,11 +298,6 @@ class Residuals(RowPreprocessor):
 
     __hash__ = None  # type: ignore[assignment]  # of arrays
 
-    @property
-    def forms(self) -> Forms:
-        """None: a product of covariates fills sparse rows, which come in dense strips."""
-        return {}
-
     def apply_at(self, rows: Array, numbers: Integers, where: str) -> Array:
         """Return (b, d) of rows (b, d + q)."""
         self.check_known()
@@ -319,10 +311,6 @@ class Residuals(RowPreprocessor):
             if self.keeps_mean:
                 left += mean[:d]
         return left
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """Return float64: what is left may be small beside the rows."""
-        return np.dtype(np.float64)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The effect, what is left, and what is rounding of both, in float64."""

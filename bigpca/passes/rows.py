@@ -305,8 +305,8 @@ class Origin:
         """Return a reader of samples ``start:stop``, and the futures its task must be given; as :meth:`Rows.reader`."""
         if self.stored is not None:
             return DirectReader(of_task(self.stored, start, stop), owned, there), {}
-        cut = self.graph.cut(start, stop)
-        return replace(cut.reader, there=there), cut.futures
+        reader, futures = self.graph.cut(start, stop)
+        return replace(reader, there=there), futures
 
     def stamp(self, start: int, stop: int) -> str:
         """Digest of (key, size, change) of the files that hold those rows; of the content for arrays in memory.

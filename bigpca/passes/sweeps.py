@@ -270,18 +270,9 @@ class Sweep(Read[R_co]):
         layout = replace(layout, added=4.0 * columns)
         cost = read_cost(
             rows, name, layout, [template], dtype, flops=evaluations * (kernel.flops_per_entry(d) + 4.0 * columns),
-            read=read, scratch=working,
+            read=read, scratch=working, most_reads=widest_layout.sweep_reads, collected=collected,
+            evaluations=float(evaluations), refinable=refinable, device=device, there=there, device_bytes=device_bytes,
         )  # fmt: skip
-        cost = replace(
-            cost,
-            most_reads=widest_layout.sweep_reads,
-            collected=collected,
-            evaluations=float(evaluations),
-            refinable=refinable,
-            device=device,
-            there=there,
-            device_bytes=device_bytes,
-        )
         finish: Finish[S] = methodcaller("part", "kernel", type(template))
         return Sweep(rows, {"kernel": template}, cost, finish, kernel)
 
@@ -294,7 +285,7 @@ class Sweep(Read[R_co]):
     def job(self, run: Run, shift: Vector | None = None) -> Pass[R_co]:
         rows, cost, layout = self.rows, self.cost, cast("KernelLayout", self.cost.layout)
         (template,), n, stamp = cast("Iterable[SweepState]", self.states.values()), rows.n_rows, one_stamp(run, rows)
-        tile, stream, bare = layout.slab_rows, layout.stream_rows, template.without_shared()
+        tile, stream, bare = layout.slab_rows, layout.stream_rows, template.for_rows(0, n)
 
         def cut(group: int) -> tuple[GroupTask, Inputs]:
             panel = layout.reads[group]

@@ -92,7 +92,7 @@ class Sketch(ABC):
 
     random_state: int = field(default=0, kw_only=True)
 
-    takes_csr: ClassVar[bool] = False  # or is given dense strips of sparse rows
+    accepts_csr: ClassVar[bool] = False  # or is given dense strips of sparse rows
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "random_state", check_seed(self.random_state, "random_state"))
@@ -173,8 +173,8 @@ class Sketch(ABC):
         out = np.empty((count, self.width(d)), rows.dtype)
         parts = self._kept_parts(d, rows.dtype) if count else ()
         form = form_of(rows)
-        parts = parts if form.shifts or self.takes_csr else list(parts)  # which each strip goes through
-        for part, first in form.parts(rows, self.takes_csr) if count else ():
+        parts = parts if form.shifts or self.accepts_csr else list(parts)  # which each strip goes through
+        for part, first in form.parts(rows, self.accepts_csr) if count else ():
             self._apply(part, parts, out[first : first + part.shape[0]])
         return out
 
@@ -228,7 +228,7 @@ class Sketch(ABC):
         output = rows.rows * self.width(d) * itemsize
         _, largest = self._part_bytes(d, itemsize)
         held = self.cached_bytes(d, itemsize) + largest + output + FIXED_BYTES
-        strips, rows = rows.taken(self.takes_csr)
+        strips, rows = rows.taken(self.accepts_csr)
         held += rows.rows * d * itemsize if strips else 0
         return Work(held + self._scratch_bytes(rows)) + self._work(rows)
 

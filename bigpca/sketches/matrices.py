@@ -57,7 +57,7 @@ class Gaussian(RandomSketch):
     (3, 2)
     """
 
-    takes_csr: ClassVar[bool] = True
+    accepts_csr: ClassVar[bool] = True
 
     def _rows(self, d: int, start: int, stop: int) -> Matrix:
         rows = self._normals(start, stop).astype(np.float64)
@@ -106,7 +106,7 @@ class SparseSketch(RandomSketch):
     to whole runs of rows. Costs 2 d entries flops per row, for any q.
     """
 
-    takes_csr: ClassVar[bool] = True
+    accepts_csr: ClassVar[bool] = True
 
     @property
     @abstractmethod

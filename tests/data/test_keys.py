@@ -174,7 +174,7 @@ def test_names_of_rows_do_not_travel_with_blocks() -> None:
     for rows in (X, X[5:500], columns_of(X, np.array([1])), columns_of(X, np.array([0]))[::2] * 2):
         assert carried(X).index is index
         (optimized,) = dask.optimize(rows.blocks[0])
-        reader = GraphSource(rows).cut(0, 10).reader
+        reader = GraphSource(rows).cut(0, 10)[0]
         for sent in (optimized.__dask_graph__(), reader):
             assert b"row 000" not in cloudpickle.dumps(sent)
     assert b"row 000" in cloudpickle.dumps(X)

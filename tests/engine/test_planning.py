@@ -1,6 +1,7 @@
 """Plans are pure arithmetic: the numbers, both sides of the limit, and the error that states them."""
 
 from dataclasses import replace
+from functools import partial
 from typing import Any, cast
 
 import pytest
@@ -107,9 +108,10 @@ def test_the_table_says_whether_it_fits_and_every_note() -> None:
 def test_groups_wait_where_two_a_thread_are_ahead_of_the_sum(groups: int, segments: int, begun: int) -> None:
     cost = PassCost(name="x", layout=laid_out(groups, segments))
     unread: Any = None
-    job = Pass(cost=cost, templates={}, cut=unread, stamp=None, finish=str, unit_bytes=8, whole=groups)
-    local = LocalPass(job, Run(), Resumed(), 3)
-    assert [*iter(lambda: local.claim(waits=False), None)] == [*range(begun)]
+    job = Pass(cost=cost, templates={}, cut=lambda _: (unread, {}), stamp=None, finish=str, unit_bytes=8, whole=groups)
+    local, coming = LocalPass(job, Run(), Resumed(), 3), dict[int, Any]()
+    assert sum(iter(partial(local._begin, coming), False)) == begun
+    assert [*coming] == [*range(begun)]
 
 
 def test_a_pass_over_no_rows_has_no_task() -> None:

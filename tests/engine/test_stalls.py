@@ -16,6 +16,7 @@ from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import dask
 import dask.array as da
@@ -26,7 +27,6 @@ from distributed import Client, LocalCluster
 import bigpca as bp
 from bigpca.data.dask_arrays import open_source
 from bigpca.data.zarr_arrays import ZarrReader
-from bigpca.engine import run as run_module
 from bigpca.engine.cluster import run, watch
 from bigpca.engine.cluster.run import ClusterRun
 from bigpca.engine.events import Event, GroupEvent, PassEvent
@@ -57,9 +57,9 @@ def cluster() -> Iterator[LocalCluster]:
 def fold_with(X: Any, seconds: float) -> tuple[Moments, list[str]]:
     """Fold as fits do, with a limit of so many seconds; also the warnings."""
     rows = Rows.of(X)
-    with warnings.catch_warnings(record=True) as told:
+    with warnings.catch_warnings(record=True) as told, patch.object(Run, "stalled_seconds", seconds):
         warnings.simplefilter("always")
-        found = folded(rows, Moments(D), Run(stalled_seconds=seconds), name="moments").state
+        found = folded(rows, Moments(D), Run(), name="moments").state
     return found, [str(one.message) for one in told if str(one.message).startswith("worker ")]
 
 
@@ -100,7 +100,7 @@ def test_a_worker_that_is_lost_as_a_pass_begins_is_as_harmless_as_one_that_is_lo
     """Also where it was to pass on a copy of what groups share, where it is asked before the first pass, and where
     tasks that are pinned to it are on their way as it is seen to be lost.
     """
-    monkeypatch.setattr(run_module, "STALLED_SECONDS", 2)
+    monkeypatch.setattr(Run, "stalled_seconds", 2)
     monkeypatch.setattr(watch, "ANSWER_SECONDS", 1.5)
     rows = normal(N, D)
     rows *= 0.7 ** np.arange(D, dtype=rows.dtype)
@@ -155,7 +155,7 @@ def test_a_worker_that_stops_with_the_only_task_in_flight_holds_nobody_up(
     task: str, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With a solve of what is in a checkpoint, or a group that is tried alone."""
-    monkeypatch.setattr(run_module, "STALLED_SECONDS", 2)
+    monkeypatch.setattr(Run, "stalled_seconds", 2)
     write_store(tmp_path / "x.zarr", normal(N, D), (50, D))
     name = "submit_suspect" if task == "alone" else "submit"
     submit, submit_segment = getattr(ClusterRun, name), ClusterRun.submit_segment
@@ -387,9 +387,10 @@ def test_rows_that_can_be_read_nowhere_take_no_more_than_four_workers(
 
     with start_cluster(5) as cluster, Client(cluster) as client:
         client.wait_for_workers(5, timeout=600)
-        with when(lambda: stuck() and not time.sleep(1.5), gate.touch), warnings.catch_warnings():
+        released = when(lambda: stuck() and not time.sleep(1.5), gate.touch)
+        with released, warnings.catch_warnings(), patch.object(Run, "stalled_seconds", 1):
             warnings.simplefilter("ignore")
-            found = folded(Rows.of(X), Moments(D), Run(stalled_seconds=1, progress=events.append), name="moments").state
+            found = folded(Rows.of(X), Moments(D), Run(progress=events.append), name="moments").state
     assert readers() == run.LIVE
     assert bits(found) == bits(moments_of(bp.open(store)))
 

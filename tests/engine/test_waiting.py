@@ -22,13 +22,13 @@ from distributed import Client, Future, LocalCluster, Scheduler
 import bigpca as bp
 from bigpca import blas
 from bigpca.blas import blas_threads, one_blas_thread
-from bigpca.engine import run as run_module
 from bigpca.engine.cluster import run as cluster_module
 from bigpca.engine.cluster import watch as watch_module
 from bigpca.engine.cluster.run import ClusterRun
 from bigpca.engine.events import Event, GroupEvent, PassEvent, RetryEvent
 from bigpca.engine.group import RunCancelled, cancel_run, check_cancelled
 from bigpca.engine.local import current_client, local_threads
+from bigpca.engine.run import Run
 from tests.engine.conftest import on_cluster
 from tests.faults.kit import wait_until, when
 from tests.passes.kit import (
@@ -210,7 +210,7 @@ def test_what_a_broken_connection_or_a_restart_cancels_is_computed_again_to_the_
 
     with dask.config.set(scheduler="sync"):
         expected = fit()
-    monkeypatch.setattr(run_module, "STALLED_SECONDS", 12)  # a look every second
+    monkeypatch.setattr(Run, "stalled_seconds", 12)  # a look every second
     with on_cluster(2) as client:
         for act in (restart, break_connection, farewell):
             acts.append(act)

@@ -120,7 +120,7 @@ def test_a_chunk_that_is_read_for_itself_and_for_the_mean_is_not_sent_to_every_g
 def test_two_groups_read_the_stored_chunk_at_their_border_and_are_not_sent_it(tmp_path: Path) -> None:
     X = da.from_zarr(write_store(tmp_path / "y.zarr", A, (400, D)))[np.arange(N) % 5 != 0]
     first = X.chunks[0][0]
-    assert all(len(graphs.GraphSource(X).cut(i, j).reader.blob) < A.nbytes / 4 for i, j in [(0, first), (first, 480)])
+    assert all(len(graphs.GraphSource(X).cut(i, j)[0].blob) < A.nbytes / 4 for i, j in [(0, first), (first, 480)])
     assert_moments(moments_of(X), A[np.arange(N) % 5 != 0])
 
 
@@ -145,7 +145,7 @@ def test_a_group_is_sent_its_own_rows_of_what_is_in_memory(name: str, monkeypatc
     monkeypatch.setattr("bigpca.data.sparse.NATIVE_BYTES", 1000)
     X = FROM_MEMORY[name]()
     source = graphs.GraphSource(X)
-    whole, part = (len(source.cut(0, rows).reader.blob) for rows in (int(X.shape[0]) - 9, 100))
+    whole, part = (len(source.cut(0, rows)[0].blob) for rows in (int(X.shape[0]) - 9, 100))
     assert part < whole / 4
     rows = X.compute()
     assert_moments(moments_of(X), rows.toarray() if issparse(rows) else rows)
@@ -155,7 +155,7 @@ def test_a_group_is_sent_its_own_rows_of_what_is_in_memory(name: str, monkeypatc
 def test_few_rows_are_read_of_chunks_that_hold_few_of_many_columns(chunk_rows: int) -> None:
     wide = normal(64, 640)
     X = 2 * da.from_array(wide, chunks=(chunk_rows, 5))
-    np.testing.assert_array_equal(graphs.GraphSource(X).cut(14, 18).reader.read(14, 18), 2 * wide[14:18])
+    np.testing.assert_array_equal(graphs.GraphSource(X).cut(14, 18)[0].read(14, 18), 2 * wide[14:18])
 
 
 def test_a_graph_of_which_every_group_reads_everything_is_rejected_and_ingest_is_named(

@@ -50,39 +50,21 @@ class LabelStatistics(Accumulator):
 
     moments: ClassMoments = field(metadata=KEPT)
     cross: LeftProduct | None = field(default=None, metadata=KEPT)
-    precision: float = kept(default=0.0)
+    precision: float = kept(default=0.0, merge=max)
     _shift: Vector | None = field(default=None, repr=False)  # of strips of sparse rows
 
     @property
     def _parts(self) -> list[Accumulator]:
         return [self.moments] if self.cross is None else [self.moments, self.cross]
 
-    def for_rows(self, start: int, stop: int) -> LabelStatistics:
-        cross = self.cross and self.cross.for_rows(start, stop)
-        return replace(self, moments=self.moments.for_rows(start, stop), cross=cross)
-
-    def bare(self) -> LabelStatistics:
-        return replace(self, moments=self.moments.bare(), cross=self.cross and self.cross.bare())
-
     def update(self, block: Block) -> None:
         self.precision = max(self.precision, float(np.finfo(block.values.dtype).eps))
         self._shift = update_all(self._parts, block, self._shift)
-
-    def close(self) -> None:
-        self._shift = None
-        for part in self._parts:
-            part.close()
 
     def finished(self) -> LabelStatistics:
         with np.errstate(over="ignore", invalid="ignore"):  # which is then named
             check_total(self.total_scatter, mean=np.append(self.mean, self.moments.means))
         return self
-
-    def merge(self, other: LabelStatistics) -> LabelStatistics:
-        """Return the statistics of both sets of rows, of the same classes or label features."""
-        cross = None if self.cross is None or other.cross is None else self.cross.merge(other.cross)
-        precision = max(self.precision, other.precision)
-        return replace(self, moments=self.moments.merge(other.moments), cross=cross, precision=precision)
 
     def cost(self, rows: BlockForm) -> Work:
         return sum((cost_of(part, rows) for part in self._parts), Work())

@@ -20,9 +20,9 @@
   reads that found it; the expectation step of factors of such rows.
 - ``thin_products``  Products of all rows with thin matrices: ``X'(X W)`` in one read instead of two, and ``V'X``.
 
-Life of a state: the estimator makes a template, ``for_rows`` cuts its parameters to the rows of a group,
-``without_shared`` removes the broadcast value before the template is sent, ``with_shared`` restores it in the task,
-``fresh`` returns an empty state, ``update`` adds blocks, ``close`` ends a group. ``merge`` adds two states and changes
+Life of a state: the estimator makes a template; ``for_rows`` is what is sent to a task, with the parameters of its rows
+and without the broadcast value, which ``with_shared`` restores there; ``fresh`` returns an empty state, ``update`` adds
+blocks, ``close`` ends a group. ``merge`` adds two states, field by field if a state says nothing else, and changes
 neither. Fields made by ``kept`` are what a closed state holds: their shapes give the empty state, its bytes in plans,
 and its arrays in checkpoints and models. ``accepts`` names the blocks that ``update`` can use: the engine makes sparse
 rows dense, and rejects weights, for states that do not accept them.

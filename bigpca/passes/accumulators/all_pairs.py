@@ -12,7 +12,7 @@ import numpy as np
 from scipy.linalg.blas import dsymv, dsyr2
 
 from bigpca import csr
-from bigpca.arrays import Array, DType, Integers, Matrix, Vector, add_packed, packed_size, sum_of, unpack_upper
+from bigpca.arrays import Array, DType, Integers, Matrix, Vector, add_packed, packed_size, unpack_upper
 from bigpca.blas import blas_threads, each_piece
 from bigpca.costs import BlockForm, Work
 from bigpca.devices import Device, Namespace, dtype_of
@@ -123,10 +123,7 @@ class DotPanels(Accumulator):
             lines = device.xp.concat(tiles, axis=1)
             lines = lines if self._scale is None else lines / self._scale / self._scale
             panel[block, row - start : row - start + lines.shape[0], row - start :] = device.fetch(lines)
-        self._there, self._scale = {}, None
-
-    def merge(self, other: DotPanels) -> DotPanels:
-        return DotPanels(self.n_samples, self.n_features, self.blocks, self.panels | other.panels)
+        super().close()
 
     def matrix(self, block: int = 0) -> Matrix:
         """Return G (n, n), or that of a block, with zeros below the panels."""
@@ -194,14 +191,6 @@ class DotSum(Accumulator):
         for packed, own in zip(self.packed, places(self.blocks, first, first + values.shape[1]), strict=True):
             add_packed(packed, symmetric_product(values.T if own is None else values[:, own].T, self._product))
 
-    def close(self) -> None:
-        self._product = None
-
-    def merge(self, other: DotSum) -> DotSum:
-        means, squares = self.means | other.means, self.squares | other.squares
-        packed = sum_of(self.packed, other.packed)
-        return replace(self, packed=packed, means=means, squares=squares, _product=None)
-
     def matrix(self, block: int = 0) -> Matrix:
         """Return G (n, n), or that of a block, with zeros below the diagonal blocks."""
         return unpack_upper(self.packed[block], self.n_samples)
@@ -259,11 +248,8 @@ class ColumnProducts(Accumulator):
     def close(self) -> None:
         self.V = self.V[:0]
 
-    def merge(self, other: ColumnProducts) -> ColumnProducts:
-        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale, self.pieces | other.pieces)
-
     def bare(self) -> ColumnProducts:
-        return ColumnProducts(self.n_columns, self.V[:0], self.center, self.scale)
+        return replace(self, V=self.V[:0])
 
     def product(self) -> Matrix:
         """Return ``V' X`` (k, d)."""
@@ -318,18 +304,6 @@ class DotProduct(Accumulator):
         # trace(G) = |Y|_F^2, and G V = sum_J Y_J (Y_J'V): G itself, of n x n, is never made.
         self.total += float(DENSE.column_squares(values).sum())
         self.product += values @ (values.T @ np.asarray(self.V, values.dtype))
-
-    def close(self) -> None:
-        self.V = None
-
-    def merge(self, other: DotProduct) -> DotProduct:
-        return replace(
-            self,
-            product=self.product + other.product,
-            total=self.total + other.total,
-            means=self.means | other.means,
-            squares=self.squares | other.squares,
-        )
 
     def cost(self, rows: BlockForm) -> Work:
         return Work(2 * self.state_bytes, 4.0 * self.n_samples * self.n_columns)
@@ -394,8 +368,8 @@ class KernelProduct(Accumulator):
     def _squared_rows(self) -> int:
         return self._rows if self.squared else 0
 
-    def for_rows(self, start: int, stop: int) -> KernelProduct:
-        return replace(self, start=start)
+    def fresh(self, start: int, stop: int) -> KernelProduct:
+        return super(KernelProduct, replace(self, start=start)).fresh(start, stop)
 
     def update(self, block: Block) -> None:
         raise NotImplementedError("a sweep over a kernel matrix computes pairs of tiles: use add_tile")
@@ -415,7 +389,7 @@ class KernelProduct(Accumulator):
     def close(self) -> None:
         if self._sums is not None:
             self._sums.close()
-        self.V = self._sums = None
+        super().close()
 
     def merge(self, other: KernelProduct) -> KernelProduct:
         first, second = (self, other) if self.start <= other.start else (other, self)

@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 from scipy.sparse import csr_array
 
-from bigpca.arrays import Array, Integers, Vector, named
+from bigpca.arrays import Array, Integers, Vector, named, sum_of
 from bigpca.costs import BlockForm, Work
 from bigpca.data.sparse import scaled_rows
 from bigpca.devices import Namespace
@@ -41,6 +41,7 @@ SHAPE = "shape"  # in the metadata of a field: the state keeps it when it is clo
 SQUARE = "square"  # in the metadata of a field: its size is that of a symmetric matrix
 FIRST_ROW = "first_row"  # the field with the number of the first row that has a value in the parameter by row
 HERE = "here"  # in the metadata of a field: it is never on a device
+MERGED = "merge"  # in the metadata of a field: what two states keep together, where that is not the sum
 KEPT: dict[str, object] = {SHAPE: None}  # an inner state, or a value of no known shape
 PARAMETER = KEPT | {"parameter": True}  # what a closed state keeps, and an empty one has from its template
 # Rows are centred before they are multiplied everywhere else in the library. Of sparse rows that would store every
@@ -57,6 +58,7 @@ def kept(  # type: ignore[explicit-any]  # as of dataclasses.field
     default: object = MISSING,
     square: bool | str = False,
     here: bool = False,
+    merge: Callable[[Any, Any], Any] | None = None,
 ) -> Any:
     """Return a field that a state keeps when it is closed: an array that is zeros of a shape in an empty state.
 
@@ -72,8 +74,11 @@ def kept(  # type: ignore[explicit-any]  # as of dataclasses.field
         of the attribute of the state that says so.
     here : bool
         Whether it is in the host's memory, where its numbers come from, also if the state is on a device.
+    merge : callable or None
+        What two states keep together, from what each has; None for the sum.
     """
-    kind = {SHAPE: shape or None, "dtype": np.dtype(dtype), "order": order, SQUARE: square, HERE: here}
+    kind: dict[str, object] = {SHAPE: shape or None, "dtype": np.dtype(dtype), "order": order, SQUARE: square}
+    kind |= {HERE: here, MERGED: merge or _both}
     if default is not MISSING:
         return field(default=default, metadata=kind)
     empty = partial(np.zeros, tuple(0 if isinstance(size, str) else size for size in shape), dtype)
@@ -88,12 +93,11 @@ class Accumulator(ABC):
     walks every accumulator through::
 
         template                  made by the caller: sizes and parameters, no rows
-        for_rows(start, stop)     in the driver: only what the rows of one group need
-        without_shared()          is sent to the task without the broadcast value, which every group needs
-        with_shared(value)        in the task: has the broadcast value again
-        fresh(start, stop)        an empty state for the group; ``for_rows`` has been applied
+        for_rows(start, stop)     is sent to the task: only what these rows need, without the broadcast value
+        with_shared(value)        in the task: has the broadcast value, which every group needs, again
+        fresh(start, stop)        an empty state for the group
         update(block) ...         in place, in order of rows, all blocks about one shift
-        close()                   once, in place, at the end of the group; drops the broadcast value
+        close()                   once, in place, at the end of the group; drops what only folding needs
         merge(other) ...          any grouping of closed states; changes neither
         to_arrays()               into a checkpoint, and back by ``template.with_arrays(arrays)``
 
@@ -177,21 +181,21 @@ class Accumulator(ABC):
     def fresh(self, start: int, stop: int) -> Self:
         """Return an empty state for rows ``start:stop``: zeros of the declared shapes, and empty inner states."""
         # A field holds an inner state, what the caller declared, or sums: the last begin at 0, where the state lives.
-        own, made = self.for_rows(start, stop), dict[str, object]()
-        for one in _held(type(own)):
-            value = getattr(own, one.name)
+        made = dict[str, object]()
+        for one in _held(type(self)):
+            value = getattr(self, one.name)
             inner = _of_inner(value, lambda state: state.fresh(start, stop))
             if inner is not None or one.metadata.get("parameter"):
                 value = value if inner is None else inner
             elif one.default is not MISSING:
                 value = one.default
             elif one.metadata.get(SHAPE):
-                place = HOST if one.metadata[HERE] else own.device
-                value = place.zeros(own._shape(one, place), one.metadata["dtype"], one.metadata["order"])
+                place = HOST if one.metadata[HERE] else self.device
+                value = place.zeros(self._shape(one, place), one.metadata["dtype"], one.metadata["order"])
             elif one.default_factory is not MISSING:
                 value = one.default_factory()
             made[one.name] = value
-        return replace(own, **made)  # type: ignore[arg-type]  # by name
+        return replace(self, **made)  # type: ignore[arg-type]  # by name
 
     def _shape(self, one: Field[object], place: Namespace = HOST) -> tuple[int, ...]:
         """Return the shape of an array in the host's memory, or on a device, where symmetric matrices are whole."""
@@ -209,20 +213,31 @@ class Accumulator(ABC):
     def note_rows(self, count: int) -> None:  # noqa: B027  (optional)
         """Note how many rows were read, with those that do not count, once, before the end of a group."""
 
-    def close(self) -> None:  # noqa: B027  (optional)
-        """Finish the state in place, once, at the end of a group."""
+    def close(self) -> None:
+        """Finish the state and those in it in place, once, at the end of a group; drop what only folding needs."""
+        for one in _held(type(self)):
+            if SHAPE in one.metadata:
+                _of_inner(getattr(self, one.name), lambda state: state.close())
+            else:
+                setattr(self, one.name, one.default if one.default_factory is MISSING else one.default_factory())
+        if self.shared_field is not None:
+            setattr(self, self.shared_field, None)
+        if self.by_row is not None and (values := getattr(self, self.by_row)) is not None:
+            setattr(self, self.by_row, values[:0])
 
     def finished(self) -> Self:
         """Return the state of all rows of a read, to which those of other reads are added."""
         return self
 
     def for_rows(self, start: int, stop: int) -> Self:
-        """Return a template with only the parameters that rows ``start:stop`` need."""
-        values = None if self.by_row is None else getattr(self, self.by_row)
-        if self.by_row is None or values is None:
-            return self
-        first: int = getattr(self, FIRST_ROW)
-        own: dict[str, object] = {self.by_row: values[start - first : stop - first], FIRST_ROW: start}
+        """Return a template with only the parameters that rows ``start:stop`` need, without the broadcast value."""
+        own: dict[str, object] = {} if self.shared is None else {str(self.shared_field): None}
+        for one in _stored(type(self)):
+            if (inner := _of_inner(getattr(self, one.name), lambda state: state.for_rows(start, stop))) is not None:
+                own[one.name] = inner
+        if self.by_row is not None and (values := getattr(self, self.by_row)) is not None:
+            first: int = getattr(self, FIRST_ROW)
+            own |= {self.by_row: values[start - first : stop - first], FIRST_ROW: start}
         return replace(self, **own)  # type: ignore[arg-type]  # by name
 
     def device_bytes(self, rows: BlockForm) -> float:
@@ -236,26 +251,25 @@ class Accumulator(ABC):
 
     def bare(self) -> Self:
         """Return a template without the parameters that only folding needs."""
-        none: dict[str, object] = {} if self.by_row is None else {self.by_row: getattr(self, self.by_row)[:0]}
-        return replace(self.without_shared(), **none)  # type: ignore[arg-type]  # by name
+        first: int = getattr(self, FIRST_ROW, 0)
+        return self.for_rows(first, first)
 
     @property
     def shared(self) -> object:
         """The broadcast value, or None if there is none, or if it is sent with the state."""
         return None if self.shared_field is None else getattr(self, self.shared_field)
 
-    def without_shared(self) -> Self:
-        """Return a template without the broadcast value, to be sent to tasks."""
-        return self if self.shared is None else self.with_shared(None)
-
     def with_shared(self, value: object) -> Self:
-        """Return a template that has the broadcast value again."""
-        changed: dict[str, object] = {} if self.shared_field is None else {self.shared_field: value}
-        return replace(self, **changed) if changed else self  # type: ignore[arg-type]  # by name
+        """Return a template that has the broadcast value again, if there is one."""
+        return self if value is None else replace(self, **{str(self.shared_field): value})  # type: ignore[arg-type]
 
-    @abstractmethod
     def merge(self, other: Self) -> Self:
-        """Return the state of both row ranges; associative to rounding."""
+        """Return the state of both row ranges, associative to rounding: what each field keeps of both, or its sum."""
+        kept = [one for one in _stored(type(self)) if "parameter" not in one.metadata]
+        both = {
+            one.name: one.metadata.get(MERGED, _both)(getattr(self, one.name), getattr(other, one.name)) for one in kept
+        }
+        return replace(self, **both)
 
     def joined(self, other: Self) -> Self:
         """Return what :meth:`merge` does, on a device only if both states are there: one of a checkpoint is not."""
@@ -339,6 +353,17 @@ def _stored(kind: type[Accumulator]) -> tuple[Field[object], ...]:
 def _held(kind: type[Accumulator]) -> tuple[Field[object], ...]:
     """Return the fields that an empty state has anew: those that it keeps, and those of an open group."""
     return tuple(one for one in fields(kind) if SHAPE in one.metadata or one.name.startswith("_"))
+
+
+def _both(a: Any, b: Any) -> Any:  # type: ignore[explicit-any]  # of any type
+    """Return what two states keep in a field: pieces and states of both, or the sum, where None is zero."""
+    if a is None or b is None:
+        return b if a is None else a
+    if isinstance(a, Accumulator):
+        return a.merge(b)
+    if isinstance(a, tuple):
+        return tuple(_both(*pair) for pair in zip(a, b, strict=True))
+    return a | b if isinstance(a, dict) else sum_of(a, b)
 
 
 def _of_inner(value: object, f: Callable[[Accumulator], Any]) -> Any:  # type: ignore[explicit-any]

@@ -100,11 +100,6 @@ class FoldStates(Accumulator):
     def note_rows(self, count: int) -> None:
         self.n_rows = count
 
-    def close(self) -> None:
-        self.codes, self._shifts = None, {}
-        for state in self.states:
-            state.close()
-
     def merge(self, other: FoldStates) -> FoldStates:
         # Groups that only one side has are taken as they are; those of both merge.
         union, own, others = self.union(other)

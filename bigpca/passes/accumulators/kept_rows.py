@@ -100,9 +100,6 @@ class RowSample(Accumulator):
     def update(self, block: Block) -> None:
         self.pieces[int(block.rows[0])] = block.values
 
-    def merge(self, other: RowSample) -> RowSample:
-        return replace(self, pieces=self.pieces | other.pieces)
-
     def rows(self) -> list[Values]:
         """The pieces in order of rows."""
         return [self.pieces[first] for first in sorted(self.pieces)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import ClassVar, cast
 
@@ -298,7 +298,7 @@ class LandmarkMoments(Accumulator):
     diagonal: float = kept(default=0.0)
     residual: float = kept(default=0.0)
     evaluations: int = kept(default=0)
-    precision: float = kept(default=0.0)
+    precision: float = kept(default=0.0, merge=max)
     _shift: Vector | None = field(default=None, repr=False)  # of the features
 
     @classmethod
@@ -336,22 +336,6 @@ class LandmarkMoments(Accumulator):
 
     def there(self, device: Namespace) -> LandmarkMoments:
         return super().there(broadcast(self.features).kernel.place(device))
-
-    def close(self) -> None:
-        self.features = None
-        self._shift = None
-        self.moments.close()
-
-    def merge(self, other: LandmarkMoments) -> LandmarkMoments:
-        return replace(
-            self,
-            features=self.features if self.features is not None else other.features,
-            moments=self.moments.merge(other.moments),
-            diagonal=self.diagonal + other.diagonal,
-            residual=self.residual + other.residual,
-            evaluations=self.evaluations + other.evaluations,
-            precision=max(self.precision, other.precision),
-        )
 
     def cost(self, rows: BlockForm) -> Work:
         own = self.moments.cost(BlockForm(self.moments.n_features, rows.rows))

@@ -418,18 +418,17 @@ class ClassMoments(Weighted, Accumulator):
         self.within = self._products.close(self._products.add(self.within, rows))
 
     def close(self) -> None:
-        self.codes, self._products, self._rows = self.codes[:0], None, None
-        shift, self._group_shift = self._group_shift, None
-        if self._shifts is None or shift is None:
+        if self._shifts is None or self._group_shift is None:
+            super().close()
             return
         # For each class, about its shift s_c:  S_c = sum_t (x_t - s_c)(x_t - s_c)' - n_c o_c o_c', o_c = mean_c - s_c.
         xp, put, seen = self.xp, self.put, self.counts > 0
         offsets = self.means / put(np.where(seen, self.counts, 1.0))[:, None]
         own = put(np.flatnonzero(seen))
         self._correct(xp.take(offsets, own, axis=0) * put(np.sqrt(self.counts[seen]))[:, None], -1.0)
-        means = shift + self.device.floats(self._shifts, np.dtype(np.float64)) + offsets
+        means = self._group_shift + self.device.floats(self._shifts, np.dtype(np.float64)) + offsets
         self.means = xp.where(put(seen)[:, None], means, xp.zeros_like(means))
-        self._shifts = None
+        super().close()
 
     def _correct(self, rows: Matrix, sign: float) -> None:
         """Add ``sign rows' rows`` to the scatter, in place."""
@@ -509,12 +508,6 @@ class Hits(Accumulator):
         self.weight += float(weights.sum())
         self.hits += float(weights[block.values[:, 0] == self.codes[block.rows - self.first_row]].sum())
 
-    def close(self) -> None:
-        self.codes = self.codes[:0]
-
-    def merge(self, other: Hits) -> Hits:
-        return replace(self, weight=self.weight + other.weight, hits=self.hits + other.hits)
-
     def cost(self, rows: BlockForm) -> Work:
         return Work(21 * rows.rows, 2.0)
 
@@ -569,13 +562,6 @@ class ProfileMoments(Accumulator):
         part = Block.about(profiles, numbers, self._shift, device)
         self._shift = part.origin
         self.moments.update(part.weighted(masses[own]))
-
-    def close(self) -> None:
-        self._shift = None
-        self.moments.close()
-
-    def merge(self, other: ProfileMoments) -> ProfileMoments:
-        return replace(self, moments=self.moments.merge(other.moments))
 
     def cost(self, rows: BlockForm) -> Work:
         work = self.moments.cost(rows)

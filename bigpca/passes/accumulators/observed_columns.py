@@ -85,7 +85,7 @@ class ObservedColumns(Accumulator):
         if self._shift is not None:
             there = self.weights > 0
             self.means = np.where(there, self._shift + self.means / np.where(there, self.weights, 1), 0.0)
-            self._shift = None
+        super().close()
 
     def merge(self, other: ObservedColumns) -> ObservedColumns:
         weights = self.weights + other.weights
@@ -130,10 +130,6 @@ class ObservedBlocks(Accumulator):
             means += own @ np.where(there, values - means, 0) / divisors
         self.weights[columns], self.means[columns] = weights, means
         self.seen += there.sum(axis=1)
-
-    def merge(self, other: ObservedBlocks) -> ObservedBlocks:
-        sums = (sum_of(getattr(self, name), getattr(other, name)) for name in ("weights", "means", "seen"))
-        return ObservedBlocks(self.n_rows, self.n_features, *sums)
 
     def whole(self, weights: Vector | None) -> ObservedColumns:
         """Return that of all rows, with their weights."""
@@ -188,7 +184,8 @@ class ObservedPairs(Weighted, Accumulator):
     def close(self) -> None:
         if self._grams is not None:
             products, pairs = self._grams
-            self.packed, self.pairs, self._grams = products.close(self.packed), pairs.close(self.pairs), None
+            self.packed, self.pairs = products.close(self.packed), pairs.close(self.pairs)
+        super().close()
 
     def merge(self, other: ObservedPairs) -> ObservedPairs:
         if not other.count or not self.count:
@@ -395,15 +392,9 @@ class ExpectedScores(Weighted, Accumulator):
         self.squares += weights @ x**2
         self.weights += weights @ there
 
-    def close(self) -> None:
-        self.latent = None
-
     def merge(self, other: ExpectedScores) -> ExpectedScores:
-        if not other.count or not self.count:
-            return self if self.count else other
         sums = add_weights(self.count, self.weight_sums, other.count, other.weight_sums)
-        names = ("count", "seconds", "firsts", "squares", "weights", "scores", "likelihood")
-        return replace(self, weight_sums=sums, **{name: getattr(self, name) + getattr(other, name) for name in names})
+        return replace(super().merge(other), weight_sums=sums)
 
     def cost(self, rows: BlockForm) -> Work:
         d, k, p = self.n_features, self.n_scores, self.n_products

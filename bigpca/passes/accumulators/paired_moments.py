@@ -88,9 +88,6 @@ class SteppedMoments(Accumulator):
     def _ends(self) -> int:
         return self.lag * self.ends
 
-    def bare(self) -> Self:
-        return replace(self, codes=None)
-
     def finished(self) -> Self:
         """Return the state of whole trajectories, without its ends: rows that are added begin others."""
         rows, codes = np.zeros((0, self.n_features)), np.zeros(0)
@@ -155,15 +152,12 @@ class SteppedMoments(Accumulator):
         return own if self.width is None else own & (numbers % self.width != self.width - 1)
 
     def close(self) -> None:
-        self.codes = None
         if self._recent is not None and self._numbers is not None and self._shift is not None:
             at, shift = self._numbers - (self.last - self.lag + 1), self.put(self._shift)
             self.head, self.tail = self.head + shift, self._placed(self.tail, at, self._recent) + shift
             self.tail_codes = np.full(self.lag, np.nan)
             self.tail_codes[at] = self._codes
-        self._shift = self._recent = self._numbers = self._codes = self._step = None
-        self.level.close()
-        self.steps.close()
+        super().close()
 
     def merge(self, other: Self) -> Self:
         if not other.count or not self.count:
@@ -289,12 +283,11 @@ class CrossMoments(Accumulator):
             self.vectors += u @ rows
 
     def close(self) -> None:
-        self.moments.close()
-        if self._shift is None or not self.count:
-            return
-        offset = self.moments.mean - self._shift
-        self.norms, self.products, self.vectors = self._moved(-offset, self.count * offset)
-        self._shift = None
+        shift = self._shift
+        super().close()
+        if shift is not None and self.count:
+            offset = self.moments.mean - shift
+            self.norms, self.products, self.vectors = self._moved(-offset, self.count * offset)
 
     def _moved(self, d: Vector, sums: Vector) -> tuple[Vector, Matrix, Matrix]:
         """Return the sums moved from rows z to rows z + d; ``sums = sum_t z(t)``, and the moments are final.

@@ -50,7 +50,7 @@ class RowWeight(ABC):
         return self
 
     @property
-    def takes_csr(self) -> bool:
+    def accepts_csr(self) -> bool:
         """Whether :meth:`weigh` takes blocks of sparse rows; others are given dense strips."""
         return True
 
@@ -133,7 +133,7 @@ class Diagonal(RowWeight):
         return self.kernel.entry_flops(rows)
 
     @property
-    def takes_csr(self) -> bool:
+    def accepts_csr(self) -> bool:
         return self.kernel.accepts_csr
 
     def working_bytes(self, d: int, itemsize: int) -> int:
@@ -204,7 +204,7 @@ class Residual(RowWeight):
         return (len(self.landmarks) + 1) * self.kernel.entry_flops(rows) + 2 * self.T.size
 
     @property
-    def takes_csr(self) -> bool:
+    def accepts_csr(self) -> bool:
         return self.kernel.accepts_csr
 
     def working_bytes(self, d: int, itemsize: int) -> int:
@@ -264,14 +264,12 @@ class BestRows(Accumulator):
         return self.weight if self.weight is not None and self.weight.by_driver else None
 
     def for_rows(self, start: int, stop: int) -> BestRows:
-        return self if self.weight is None else replace(self, weight=self.weight.for_rows(start, stop))
-
-    def bare(self) -> BestRows:
-        return replace(self, weight=None)
+        own = super().for_rows(start, stop)
+        return own if own.weight is None else replace(own, weight=own.weight.for_rows(start, stop))
 
     def update(self, block: Block) -> None:
         weight = broadcast(self.weight)
-        for part in block.taken(weight.takes_csr):
+        for part in block.taken(weight.accepts_csr):
             self._draw(part, weight)
 
     def _draw(self, block: Block, weight: RowWeight) -> None:
@@ -311,9 +309,6 @@ class BestRows(Accumulator):
             keys, weights = np.concatenate([self.keys, keys]), np.concatenate([self.weights, weights])
         best = np.lexsort((indices, keys))[: self.wanted]
         self.rows, self.indices, self.keys, self.weights = rows[best], indices[best], keys[best], weights[best]
-
-    def close(self) -> None:
-        self.weight = self._prepared = None
 
     def merge(self, other: BestRows) -> BestRows:
         merged = replace(

@@ -267,18 +267,17 @@ class FusedProduct(Weighted, Accumulator):
             self.squares += block.form.column_squares(values, block.weights, thin.scale)
 
     def close(self) -> None:
+        factor = None if self.by_driver else self.factor
         if self._thin is not None:
             self.product, self.weights = self._thin.close(self.product, self.weights)
-            self._thin = None
         if self._centre is not None:
             # sum_t x_t x_t'W = sum_t x_t (x_t - c)'W + (sum_t x_t) c'W, in float64
             self.product += np.multiply.outer(self._centre.projected, self.sums).T
             self.weights += self.weight * self._centre.projected
             self.constants = self._centre.constant_of(self.count)
             self.lost = lost_squares(self.squares, 0)  # compensated sums of exact terms
-        self._centre = None
-        if self.by_driver:
-            self.factor = None
+        super().close()
+        self.factor = factor  # by which states about several shifts are moved to one
 
     def merge(self, other: FusedProduct) -> FusedProduct:
         if not other.count or not self.count:
@@ -474,15 +473,8 @@ class LeftProduct(Accumulator):
             self.weight += V.sum(axis=0)
 
     @property
-    def _no_rows(self) -> NDArray[np.float64]:
-        return np.zeros((0, self._width))
-
-    @property
     def _tile_rows(self) -> int:
         return max(256, TILE_BYTES // (8 * max(1, self._width)))
-
-    def close(self) -> None:
-        self.V = self._no_rows
 
     def about(self, shift: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return ``sum_t v_t (x_t - shift)'`` (k, d) for another shift."""
@@ -495,9 +487,7 @@ class LeftProduct(Accumulator):
     def merge(self, other: LeftProduct) -> LeftProduct:
         if other.shift is None or self.shift is None:
             return self if other.shift is None else other
-        merged = replace(self, V=self._no_rows, product=self.product + other.about(self.shift))
-        merged.weight = self.weight + other.weight
-        return merged
+        return replace(self, product=self.product + other.about(self.shift), weight=self.weight + other.weight)
 
     def cost(self, rows: BlockForm) -> Work:
         tile = 2 * 8 * min(int(self.V.shape[0]), self._tile_rows) * self._width  # less in float32
@@ -506,6 +496,3 @@ class LeftProduct(Accumulator):
     def device_bytes(self, rows: BlockForm) -> int:
         thin = min(rows.rows, self._tile_rows) * (8 + rows.itemsize) + 24 * rows.columns
         return rows.rows * rows.columns * rows.itemsize + thin * self._width
-
-    def bare(self) -> LeftProduct:
-        return replace(self, V=self._no_rows)

@@ -34,7 +34,7 @@ from bigpca.engine.group import AHEAD
 from bigpca.engine.interfaces import Inputs, RowSource
 from bigpca.errors import CorruptedChunkError, UnansweredError
 from bigpca.forms import Values, cached_rows
-from bigpca.passes.reading.row_maps import NumberedMap, RowMap
+from bigpca.passes.reading.row_maps import Float64Map, NumberedMap, RowMap
 
 ROUNDING = 1e-6  # by which values may exceed their limits
 ATTEMPTS, PAUSE = 3, 0.2  # of a read that fails; seconds before the second
@@ -121,7 +121,7 @@ class Limits(StoredMap, NumberedMap):
 
 
 @dataclass(repr=False)
-class ColumnFill(StoredMap):
+class ColumnFill(Float64Map, StoredMap):
     """What replaces missing values, or is subtracted beside them: the mean of each column, once a read has found it.
 
     Attributes
@@ -158,10 +158,6 @@ class ColumnFill(StoredMap):
         if self.means is None:
             raise RuntimeError("rows were read before the means that replace missing values were known")
         return rows.astype(np.float64, copy=not owned) if self.leaves else fill(rows, self.means, owned=owned)
-
-    def output_dtype(self, dtype: DType) -> DType:
-        """Float64: see :func:`fill`."""
-        return np.dtype(np.float64)
 
     def bytes_for(self, d: int, rows: int, itemsize: int) -> tuple[int, int]:
         """The filled rows."""

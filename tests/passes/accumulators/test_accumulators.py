@@ -65,11 +65,9 @@ HOLES[2], HOLES[:, 4] = True, True
 
 def at_work(template: Accumulator, start: int, stop: int) -> Any:
     """Bring a template to the task that folds rows ``start:stop``, as a fold does, and return the empty state."""
-    travelling = template.for_rows(start, stop).without_shared()
-    if template.shared is not None:
-        assert travelling.shared is None
-        travelling = travelling.with_shared(template.shared)
-    return travelling.fresh(start, stop)
+    travelling = template.for_rows(start, stop)
+    assert travelling.shared is None
+    return travelling.with_shared(template.shared).fresh(start, stop)
 
 
 def row_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
@@ -87,7 +85,7 @@ def row_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list
 
 def column_state(template: Accumulator, X: Array, start: int, stop: int, cuts: list[int]) -> Accumulator:
     """Fold columns ``start:stop``, all rows, in blocks that end at ``cuts``."""
-    state = template.without_shared().with_shared(template.shared).fresh(0, 0)
+    state = template.for_rows(0, 0).with_shared(template.shared).fresh(0, 0)
     edges, holed = [start, *cuts, stop], "nan" in template.accepts
     for a, b in pairwise(edges):
         if b > a:

@@ -57,7 +57,8 @@ def block_of(X: Any, start: int, stop: int) -> Block:
 
 def folded(template: Any, X: Any, cuts: list[int]) -> Any:
     """Fold rows cut[0]:cut[-1] as one group, a block between each two cuts."""
-    state = template.fresh(cuts[0], cuts[-1])
+    first, last = cuts[0], cuts[-1]
+    state = template.for_rows(first, last).with_shared(template.shared).fresh(first, last)
     for start, stop in pairwise(cuts):
         if stop > start:
             state.update(block_of(X, start, stop))
@@ -121,9 +122,9 @@ def test_the_residual_is_a_large_weights_way_to_the_tasks_once() -> None:
     X = normal(N, D, dtype="f8")
     template = BestRows(D, M, residual(X), 5, "race")
     assert template.shared is template.weight
-    assert template.without_shared().weight is None
+    assert template.for_rows(0, N).weight is None
     with pytest.raises(ValueError, match="has no broadcast value"):
-        folded(template.without_shared(), X, [0, N])
+        folded(template.for_rows(0, N), X, [0, N])
     assert BestRows(D, M, Ones(), 5, "race").shared is None
 
 
