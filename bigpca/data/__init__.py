@@ -14,7 +14,7 @@ In reading order:
 - ``sparse``       sparse rows: their form in tasks, in memory, and as three arrays of a file or store
 - ``batches``      ``bp.from_batches``: rows that come in batches, cut again by absolute row, and their labels
 - ``containers``   arrays, tables and AnnData in memory, recognised without importing their libraries
-- ``patterns``, ``views``   what is a row, as a user describes it; applied where rows are read
+- ``views``        what is a row, as a user describes it by a pattern; applied where rows are read
 - ``grids``        dimensions and coordinates of a DataArray, kept beside its rows and by models
 - ``lags``         windows of a time series as rows, and the series of windows
 - ``checks``       checks before a row is read

@@ -23,8 +23,7 @@ import bigpca.dask_array as da
 from bigpca.arrays import FILLS, unmasked
 from bigpca.data.checks import check_decoded, numbers_of
 from bigpca.data.containers import check_columns, is_dask_frame, is_labelled, reject_foreign
-from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
-from bigpca.data.views import View
+from bigpca.data.views import NO_CODES, MissingCodes, RowPattern, View
 from bigpca.errors import NonFiniteError, brief, check_choice, closest, counted, warn_caller
 
 FEATURE = "feature"  # dimension of columns without labels

@@ -21,10 +21,10 @@ from bigpca.data.checks import READABLE_BYTES
 from bigpca.data.containers import is_labelled
 from bigpca.data.dask_arrays import carried, carrying, named, open_source, source_of
 from bigpca.data.grids import Coordinate
-from bigpca.data.patterns import NO_CODES
 from bigpca.data.source import DerivedRows, Source, Stamp, parts_of
 from bigpca.data.sources import feature_names
 from bigpca.data.sources import open as open_array
+from bigpca.data.views import NO_CODES
 from bigpca.engine.layout import coalesce
 from bigpca.errors import brief
 

@@ -42,7 +42,6 @@ from bigpca.data.grids import (
     masked_places,
     sample_rows,
 )
-from bigpca.data.patterns import NO_CODES, RowPattern
 from bigpca.data.source import (
     Source,
     Stamp,
@@ -53,7 +52,7 @@ from bigpca.data.source import (
     stored_values,
 )
 from bigpca.data.sparse import CsrRows, is_csr, is_sparse
-from bigpca.data.views import Names, View
+from bigpca.data.views import NO_CODES, Names, RowPattern, View
 from bigpca.data.zarr_arrays import ZarrReader, ZarrRows, node_source, store_source
 from bigpca.errors import CorruptedChunkError, ShortTraceback, brief, check_choice
 from bigpca.storage.files import digest, kind_of, local_path, open_regular

@@ -10,7 +10,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import FunctionTransformer, Normalizer, StandardScaler
 
 from bigpca.arrays import Matrix, Vector
-from bigpca.data.patterns import MissingCodes
+from bigpca.data.views import MissingCodes
 from bigpca.export.linear import LinearMap
 
 KEPT = (

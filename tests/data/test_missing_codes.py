@@ -9,7 +9,7 @@ import pytest
 import xarray as xr
 
 import bigpca as bp
-from bigpca.data.patterns import MissingCodes
+from bigpca.data.views import MissingCodes
 
 RNG = np.random.default_rng(0)
 NAMES = list("abcdef")

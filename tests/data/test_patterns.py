@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 
 import bigpca as bp
 from bigpca.data.dask_arrays import carried, carrying, named, view_of
-from bigpca.data.patterns import RowPattern
-from bigpca.data.views import View
+from bigpca.data.views import RowPattern, View
 from bigpca.passes.rows import Rows
 from tests.data import savers
 

@@ -40,12 +40,11 @@ from bigpca.data.containers import (
 )
 from bigpca.data.dask_arrays import carried, names_of, open_graph, source_of, taken_from, viewed, with_index
 from bigpca.data.grids import COMPONENT, Grid, Labels, is_held
-from bigpca.data.patterns import NO_CODES, MissingCodes, RowPattern
 from bigpca.data.provenance import are_scores
 from bigpca.data.sources import feature_names, open_samples
 from bigpca.data.sources import open as open_array
 from bigpca.data.sparse import as_csr, is_csr, is_sliced, is_sparse
-from bigpca.data.views import View
+from bigpca.data.views import NO_CODES, MissingCodes, RowPattern, View
 from bigpca.devices import looked_at
 from bigpca.errors import NonFiniteError, an, brief, check_choice, counted, naming_argument, warn_caller
 from bigpca.forms import Values

@@ -25,9 +25,8 @@ from sklearn.utils.validation import check_is_fitted
 from bigpca.arrays import Input, Path
 from bigpca.data.batches import BatchLabels, batch_labels, has_batches, reject_batches
 from bigpca.data.grids import Grid
-from bigpca.data.patterns import RowPattern
 from bigpca.data.provenance import Provenance
-from bigpca.data.views import View
+from bigpca.data.views import RowPattern, View
 from bigpca.engine.driver import solving
 from bigpca.engine.events import ProgressArgument
 from bigpca.engine.planning import Plan
