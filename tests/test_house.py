@@ -27,7 +27,6 @@ RISING = ("comments per 100 code lines where numbers are made",)
 # What implements each protocol.
 PROTOCOLS = {
     "arrays.py:Shaped": "arrays, tables and matrices of any library",
-    "data/weights.py:CodeRows": "arrays of codes, labels that come with batches",
     "passes/accumulators/thin_products.py:Factor": "DenseFactor, SketchFactor",
     "passes/accumulators/thin_products.py:LeftRows": "arrays, DeltaRows",
     "engine/jobs.py:GroupTask": "FoldGroup, PanelGroup",

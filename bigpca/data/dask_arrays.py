@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -604,7 +605,7 @@ def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> Array | None:
     base: Any = next(iter(blocks.values())).base
     if type(base) is not np.ndarray or base.shape != X.shape or base.dtype != X.dtype:
         return None
-    for key, where in zip(_keys(X), da.core.slices_from_chunks(X.chunks), strict=True):
+    for key, where in zip(chain.from_iterable(X.__dask_keys__()), da.core.slices_from_chunks(X.chunks), strict=True):
         held, place = blocks.get(key), base[where]
         if held is None or (held.ctypes.data, held.shape, held.strides) != (
             place.ctypes.data,
@@ -613,10 +614,6 @@ def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> Array | None:
         ):
             return None
     return base
-
-
-def _keys(X: da.Array) -> list[Any]:
-    return [key for row in X.__dask_keys__() for key in row]
 
 
 def whole_rows(X: da.Array, dtype: np.dtype[Any]) -> da.Array:

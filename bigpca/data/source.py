@@ -104,18 +104,16 @@ class Looks:
         self.marks = [_marks(source, start, stop, known) for start, stop in pairwise(self.edges.tolist())]
 
     def part(self, start: int, stop: int) -> Looks:
-        """Return those of the chunks with those rows, for a task."""
-        own, chunks = copy(self), self._chunks(start, stop)
-        own.edges, own.marks = self.edges[chunks.start : chunks.stop + 1], self.marks[chunks]
+        """Return those of the chunks with those rows."""
+        own, first = copy(self), int(np.searchsorted(self.edges, start, "right")) - 1
+        last = int(np.searchsorted(self.edges, stop))
+        own.edges, own.marks = self.edges[first : last + 1], self.marks[first:last]
         return own
-
-    def _chunks(self, start: int, stop: int) -> slice:
-        return slice(int(np.searchsorted(self.edges, start, "right")) - 1, int(np.searchsorted(self.edges, stop)))
 
     def same(self, source: Source, start: int, stop: int, got: set[Mark]) -> bool:
         """Whether the files of those rows are as they were."""
         known, there = dict[int, list[int]](), node() != self.host
-        for chunk in self.marks[self._chunks(start, stop)]:
+        for chunk in self.part(start, stop).marks:
             known |= {name: marks for name, *marks in chunk.tolist()}
         for name, *marks in _marks(source, start, stop, {}).tolist() if known else ():
             times, inode, others, rounded = map(eq, marks, known.get(name, [0] * 4))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from numbers import Number
-from typing import Any, Protocol, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,9 @@ from bigpca.data.sparse import scaled_rows, without_values
 from bigpca.errors import brief
 from bigpca.forms import Values
 from bigpca.storage.files import content_digest
+
+if TYPE_CHECKING:
+    from bigpca.data.batches import ColumnRows
 
 MAX_TOTAL = 1e150  # of weights: the square of a larger sum is near the end of float64
 
@@ -157,28 +160,7 @@ def weight_sum(weights: Vector) -> float:
     return total
 
 
-class CodeRows(Protocol):
-    """Codes of rows that come with the rows."""
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the codes."""
-
-    def __len__(self) -> int:
-        """Number of rows."""
-
-    @overload
-    def __getitem__(self, rows: slice[int | None, int, None]) -> Codes: ...
-    @overload
-    def __getitem__(self, rows: Integers) -> NDArray[np.int32]: ...
-    def __getitem__(self, rows: slice[int | None, int, None] | Integers) -> Codes | NDArray[np.int32]:
-        """Return the codes of a slice of rows (an array if it is empty), or an array of those with given numbers."""
-
-    def digest(self) -> str:
-        """What identifies them before the read."""
-
-
-Codes: TypeAlias = NDArray[np.int32] | CodeRows
+Codes: TypeAlias = "NDArray[np.int32] | ColumnRows"
 
 
 @dataclass(frozen=True)
@@ -191,7 +173,7 @@ class CountedRows:
         How often; None for once.
     present : ndarray of shape (n,), bool, or None
         Which rows have a weight above 0, and the label that a fit requires; None for all.
-    coming : ndarray of int32, or CodeRows, or None
+    coming : ndarray of int32, or ColumnRows, or None
         Of labels that come with the rows: below 0 for rows without one.
     """
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from typing import Any, BinaryIO
+from typing import Any
 
 from zarr.core.buffer import default_buffer_prototype
 from zarr.storage import LocalStore, ObjectStore
@@ -40,7 +40,12 @@ class RegularStore(LocalStore):
                 size = os.fstat(file.fileno()).st_size
                 if os.path.basename(key) in DOCUMENTS:
                     check_size(size, self.root / key, MAX_DOCUMENT_BYTES)
-                return _given(key, _part(file, size, prototype, byte_range))
+                # Zarr's requests are of a range, from an offset on, or of a suffix.
+                start, stop = getattr(byte_range, "start", 0), getattr(byte_range, "end", size)
+                start = max(getattr(byte_range, "offset", start), size - getattr(byte_range, "suffix", size))
+                file.seek(start)
+                data = file.read(max(0, stop - start))
+                return _given(key, (prototype or default_buffer_prototype()).buffer.from_bytes(data))
         except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
             return None
 
@@ -51,20 +56,3 @@ class ObjectDocuments(ObjectStore):  # type: ignore[type-arg]  # not generic in 
     async def get(self, key: str, *arguments: Any, **options: Any) -> Any:
         """Return the bytes of one object, or None."""
         return _given(key, await super().get(key, *arguments, **options))
-
-
-def _range(wanted: Any, size: int) -> tuple[int, int]:
-    """Return the bytes that one of Zarr's requests means, of an object of so many."""
-    start, stop = getattr(wanted, "start", 0), getattr(wanted, "end", size)
-    return max(getattr(wanted, "offset", start), size - getattr(wanted, "suffix", size)), stop
-
-
-def _part(file: BinaryIO, size: int, prototype: Any, wanted: Any) -> Any:
-    """Read the bytes that one of Zarr's requests means of an open file of ``size`` bytes."""
-    start, stop = _range(wanted, size)
-    file.seek(start)
-    return _buffer(prototype, file.read(max(0, stop - start)))
-
-
-def _buffer(prototype: Any, data: Any) -> Any:
-    return (prototype or default_buffer_prototype()).buffer.from_bytes(data)

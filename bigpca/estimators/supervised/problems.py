@@ -121,7 +121,7 @@ class Labelled:
 
     Attributes
     ----------
-    codes : ndarray of shape (n,), int32, or CodeRows
+    codes : ndarray of shape (n,), int32, or ColumnRows
         Classes; 0 for rows that have numbers, -1 for rows without a label.
     n_classes : int
     features : DeltaRows or None

@@ -34,7 +34,7 @@ class FoldStates(Accumulator):
     template : Accumulator
         Of every fold.
     n_folds : int
-    codes : ndarray of shape (rows,), int32, or CodeRows, or None
+    codes : ndarray of shape (rows,), int32, or ColumnRows, or None
         Folds of rows ``first_row : first_row + rows``; None draws them by row number, whatever the order of values.
     labels : ndarray of shape (n_folds,), sorted, or None
         Of groups, if the folds are such.

@@ -332,7 +332,7 @@ class ClassMoments(Weighted, Accumulator):
     ----------
     n_features : int
     n_classes : int
-    codes : ndarray of shape (rows,), int32, or CodeRows
+    codes : ndarray of shape (rows,), int32, or ColumnRows
         Classes of rows ``first_row : first_row + rows``.
     whole : bool
         Whether the (d, d) scatter is computed, or only its diagonal.
@@ -488,7 +488,7 @@ class Hits(Accumulator):
 
     Attributes
     ----------
-    codes : ndarray of shape (rows,), int32, or CodeRows
+    codes : ndarray of shape (rows,), int32, or ColumnRows
         Of rows ``first_row : first_row + rows``.
     weight, hits : float
         Number of all rows, and of those; or sums of their weights.

@@ -38,7 +38,7 @@ class SteppedMoments(Accumulator):
         Whether ``level`` is of sums.
     width : int or None
         Rows of a line, at whose end no pair begins.
-    codes : ndarray of shape (rows,), int32, or CodeRows, or None
+    codes : ndarray of shape (rows,), int32, or ColumnRows, or None
         Trajectories of rows ``first_row : first_row + rows``.
     ends : bool
         Whether the state has its ends, so that rows that follow can be added.
