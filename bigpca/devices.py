@@ -27,6 +27,13 @@ from bigpca.host import HOST, SUMMED_ROWS, Gram, Host, KernelSums, Thin
 LIBRARIES = ("torch", "cupy", "jax", "array_api_strict")
 
 STAYING = ("bool", "int8", "int16", "int32", "uint8", "float16", "float32", "float64")  # dtypes of rows on a device
+MEMORY_THERE = 16 << 30  # of a device whose library does not report it
+STAGED_BYTES = 1 << 20  # of host memory, from which a transfer goes through pinned buffers
+PAIRED = 128  # rows that are summed in their own precision
+MARK_EXPONENT = 60  # of the factor of values that are summed to find out whether they are finite: no sum overflows
+DEPTH = 1024  # rows of V multiplied in float32 at a time, before their products are added in float64
+FLOAT32_EXPONENT = 120  # beyond which a power of two is not used to scale
+SOLVED_THERE = 1024  # size of a matrix from which its eigenproblem is solved on the device of the fit
 
 
 @cache
@@ -207,12 +214,6 @@ def is_on_gpu(array: Any) -> bool:
     return hasattr(array, "__cuda_array_interface__") and hasattr(array, "get")
 
 
-MEMORY_THERE = 16 << 30  # of a device whose library does not report it
-STAGED_BYTES = 1 << 20  # of host memory, from which a transfer goes through pinned buffers
-PAIRED = 128  # rows that are summed in their own precision
-MARK_EXPONENT = 60  # of the factor of values that are summed to find out whether they are finite: no sum overflows
-DEPTH = 1024  # rows of V multiplied in float32 at a time, before their products are added in float64
-FLOAT32_EXPONENT = 120  # beyond which a power of two is not used to scale
 _driving = threading.RLock()
 _thread = threading.local()  # what each thread has under way
 
@@ -771,7 +772,6 @@ def gram_bytes(d: int, rows: int, itemsize: int) -> int:
     return (8 + 12 * pieces) * d * d
 
 
-SOLVED_THERE = 1024  # size of a matrix from which its eigenproblem is solved on the device of the fit
 _solving: ContextVar[Namespace] = ContextVar("device of solves", default=HOST)
 
 

@@ -28,7 +28,6 @@ import bigpca.dask_array as da
 from bigpca import csr
 from bigpca.arrays import Array, DType, Integers, Matrix, Vector, unmasked, working_dtype
 from bigpca.blas import one_blas_thread
-from bigpca.costs import Work
 from bigpca.data.checks import row_width
 from bigpca.data.containers import table_rows
 from bigpca.data.dask_arrays import dense_chunk_rows, whole_rows
@@ -47,7 +46,6 @@ from bigpca.passes.accumulators.landmark_moments import (
     compared_bytes,
     cross_block,
     diagonal_of,
-    entries_work,
     prepare_landmarks,
     square_block,
     tile_rows,
@@ -156,9 +154,9 @@ def drawing(
     n, draws, itemsize = float(rows.n_rows), max(1, len(compared)), request.dtype.itemsize
     form, working = priced(rows, 1, request.dtype).form, 0
     tile = tile_rows(request.kernel.prepared_bytes(d, itemsize))
-    each = entries_work(request.kernel, form, sum(compared) / draws)
-    each += Work(0, 2.0 * m * sum(compared) / draws)
-    read = Read.into(rows, name, template, work=n * each.flops, dtype=request.dtype)
+    # A row has kernel values with the landmarks s so far; k(x, S) T, with T (s, s), is its part in their span.
+    each = sum(compared) / draws * request.kernel.entry_flops(form) + 2.0 * m * sum(compared) / draws
+    read = Read.into(rows, name, template, work=n * each, dtype=request.dtype)
     cost = read.cost
     # Rows are compared where kernels of many rows are computed, also if they have to be transferred.
     solver, own = (request.kernel.place(one) if compared else one for one in rows.device)
@@ -177,7 +175,7 @@ def drawing(
         device_bytes=device.held(0, held)[1],
         peak_bytes=cost.peak_bytes + working,
         evaluations=n * sum(compared) / draws,
-        flops=n * each.flops,
+        flops=n * each,
         shared_by=-(-cost.block_rows // tile),
     )
 

@@ -500,8 +500,11 @@ class DotOperator(Operator):
         return self.rows.weight
 
     def begin(self, V: Matrix) -> Products:
-        """Multiply a first block (n, l) and the probes, in one read."""
-        return with_probes(self, V, self.seed)
+        """Multiply a first block (n, l) and the probes, in one read, which is like all others."""
+        omega = probe_vectors(self.seed, self.size, PROBES).astype(np.float64)
+        product = self.multiply(np.hstack([V, omega]))
+        self.probes = Probes(omega, product[:, -PROBES:].copy())
+        return Products(V, product[:, :-PROBES])
 
     def multiply(self, V: Matrix) -> Matrix:
         """Return ``A V`` (n, l), in one read of X."""
@@ -520,11 +523,3 @@ class DotOperator(Operator):
 def _product_of(state: PassState) -> tuple[Matrix, float, Vector, Vector]:
     part = state.part("dot", DotProduct)
     return part.product.copy(), part.total, joined(part.means), joined(part.squares)
-
-
-def with_probes(operator: Operator, V: Matrix, seed: int) -> Products:
-    """Multiply a first block and the probes in one product, for operators whose first product is like all others."""
-    omega = probe_vectors(seed, operator.size, PROBES).astype(np.float64)
-    product = operator.multiply(np.hstack([V, omega]))
-    operator.probes = Probes(omega, product[:, -PROBES:].copy())
-    return Products(V, product[:, :-PROBES])

@@ -86,15 +86,8 @@ class KernelOperator(Operator):
         seed: int = 0,
         shifted: bool = False,
     ) -> None:
-        self.shifted, self.own_trace = shifted, 0.0
-        self.rows, self.kernel, self.run, self.sweep, self.shift, self.seed = (
-            sweep.rows,
-            sweep.kernel,
-            run,
-            sweep,
-            shift,
-            seed,
-        )
+        self.run, self.sweep, self.shift, self.seed, self.shifted = run, sweep, shift, seed, shifted
+        self.rows, self.kernel, self.own_trace = sweep.rows, sweep.kernel, 0.0
         self.dtype = sweep.cost.dtype
         self.norm = self.entry_rounding = self.tile_rounding = 0.0
         self.row_means: Vector = np.zeros(0)

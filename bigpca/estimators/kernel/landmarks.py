@@ -342,11 +342,6 @@ class Choice:
         m = len(kept.features.landmarks)
         return cls(m, np.arange(m))
 
-    @property
-    def name(self) -> str:
-        """Name of the sampling."""
-        return self.sampling if isinstance(self.sampling, str) else "given"
-
     def request(self, rows: Rows, settings: KernelSettings) -> LandmarkRequest:
         """Return the request for the landmarks, without the run."""
         return LandmarkRequest(
@@ -378,7 +373,8 @@ class LandmarksFit(KernelFit):
     @property
     def solver(self) -> str:
         """Name of the solver, with the sampling."""
-        return f"landmarks ({self.choice.name})"
+        sampling = self.choice.sampling
+        return f"landmarks ({sampling if isinstance(sampling, str) else 'given'})"
 
     def choosing_passes(self) -> tuple[Declared, ...]:
         """Declare the reads that choose the landmarks, unless they are chosen already."""

@@ -500,7 +500,8 @@ def hold_references(run: Run, rows: Rows, kernel: Kernel) -> References:
         return References(np.zeros((rows.n_rows, 0)))
     source = rows.source
     if source is None:
-        return References(collect_rows(run, rows))
+        held = collecting(rows).to(take_rows)(run, shift=np.zeros(rows.n_columns))  # one pass over X
+        return References(held)
     if _read_again(rows):
         with one_look(rows.origin.seen):
             return References.stored(source)
@@ -526,11 +527,6 @@ def check_references(rows: Rows, kernel: Kernel, solver: str = "a sweep") -> Non
             f"{format_bytes(size)}; at most {format_bytes(HELD_BYTES)} are held in the model. Write X to a store first "
             f"(bp.ingest(X, out), bp.open(out)), or use NystromKernelPCA."
         )
-
-
-def collect_rows(run: Run, rows: Rows) -> Array:
-    """Return all rows, in one read."""
-    return collecting(rows).to(take_rows)(run, shift=np.zeros(rows.n_columns))  # one pass over X
 
 
 def take_rows(state: PassState) -> Array:

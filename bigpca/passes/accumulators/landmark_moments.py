@@ -47,11 +47,6 @@ def tile_rows(row_bytes: int) -> int:
     return max(1, min(TILE_ROWS, TILE_BYTES // max(1, row_bytes)))
 
 
-def entries_work(kernel: Kernel, rows: BlockForm, count: float) -> Work:
-    """Return the cost of preparing a row and of its entries with ``count`` dense ones, without memory."""
-    return Work(0, count * kernel.entry_flops(rows))
-
-
 def prepare_tile(kernel: Kernel, block: Block, start: int, stop: int, shift: Vector | None) -> object:
     """Prepare rows ``start:stop`` of a block as the first argument of a kernel.
 
@@ -257,7 +252,7 @@ class LandmarkMap(NumberedMap):
     def cost(self, rows: BlockForm) -> Work:
         """Return the memory of one tile of rows and of the landmarks, in float64, and the operations per row."""
         kernel, m, d = self.kernel, len(self.landmarks), rows.columns
-        work = entries_work(kernel, rows, m) + Work(0, 2.0 * self.transform.size)
+        work = Work(0, m * kernel.entry_flops(rows)) + Work(0, 2.0 * self.transform.size)  # k(x, L), and times T
         strips, taken = rows.taken(kernel.accepts_csr)
         if not taken.sparse:
             return Work(self.working_bytes(d, rows.rows) + strips) + work

@@ -20,7 +20,7 @@ from bigpca.engine.run import Run
 from bigpca.errors import UndeclaredPassError
 from bigpca.estimators.kernel.kernel_pca import FITS as KERNEL_FITS
 from bigpca.estimators.kernel.maps import Expansion
-from bigpca.estimators.kernel.spectrum import KernelFit, KernelSpectrum, collect_rows, collecting
+from bigpca.estimators.kernel.spectrum import KernelFit, KernelSpectrum, collecting, take_rows
 from bigpca.estimators.linear.choosing import FITS
 from bigpca.estimators.linear.covariance_fit import CovarianceFit
 from bigpca.estimators.linear.spectrum import PCAFit, PCAResult, Settings
@@ -242,7 +242,7 @@ class ToyKernelFit(KernelFit):
         return 0.0
 
     def spectrum(self, run: Run) -> KernelSpectrum:
-        rows = collect_rows(run, self.rows)
+        rows = collecting(self.rows).to(take_rows)(run, shift=np.zeros(self.rows.n_columns))
         n, kernel = len(rows), self.settings.kernel
         K = kernel(rows)
         H = np.eye(n) - 1 / n
