@@ -277,6 +277,7 @@ class FormThere(DenseForm):
         with (device := Device.holding(values)).precise():
             V = array_there(values) if dtype is None else device.floats(array_there(values), dtype)
             xp, finite = device.xp, device.xp.isfinite(V)
+            # Of complete rows alone, if there are any, as on the host.
             complete = xp.all(finite, axis=1, keepdims=True)
             finite = finite & (complete | ~xp.any(complete))
             counts = _sums(xp.astype(finite, V.dtype))
@@ -598,6 +599,7 @@ class Device(Host):
         whole = b // SUMMED_ROWS * SUMMED_ROWS
         if V.dtype == xp.float64 or whole < 2 * SUMMED_ROWS:
             return xp.astype(xp.matmul(xp.matrix_transpose(V), Z), xp.float64, copy=False)
+        # V'Z = sum_s V_s'Z_s over runs of rows: float32 within a run, float64 between them.
         first, second = (xp.reshape(one[:whole, :], (-1, SUMMED_ROWS, one.shape[1])) for one in (V, Z))
         product = xp.sum(xp.matmul(xp.matrix_transpose(first), second), axis=0, dtype=xp.float64)
         return product if whole == b else product + self.product(V[whole:, :], Z[whole:, :])
@@ -861,6 +863,7 @@ class KernelSumsThere(KernelSums):
     def _multiplied(self, K: Any, V: Any) -> Any:
         """Return ``K V`` (a, l): products of strips of K (a, b), as one stack, and their sum in float64."""
         (a, b), xp = K.shape, self.device.xp
+        # K V = sum_s K_s V_s over strips of columns of K: the error of float32 is that of one strip.
         depth = min(DEPTH, b)
         whole = b // depth * depth
         strips = xp.permute_dims(xp.reshape(K[:, :whole], (a, b // depth, depth)), (1, 0, 2))

@@ -174,6 +174,7 @@ class Normalized(Around):
                 f"k(x, x) = {diagonal[row]:.6g} at row {first_row + row}, but normalisation needs a value above 0. "
                 "Drop such rows, or add a constant to the kernel."
             )
+        # |phi(x)| = sqrt(k(x, x))
         return np.asarray(1 / np.sqrt(diagonal), np.float64)
 
     def prepare(self, rows: Array, shift: Vector | None = None, first_row: int = 0) -> PreparedWith:
@@ -181,6 +182,7 @@ class Normalized(Around):
         return PreparedWith(inner, self._inverse_lengths(inner, first_row))
 
     def block(self, A: PreparedWith, B: PreparedWith) -> Block:
+        # k(x, y) / sqrt(k(x, x) k(y, y)): the inverse lengths are those of single rows, which are prepared once.
         largest = float(A.numbers.max(initial=0.0) * B.numbers.max(initial=0.0))
         result = widened(self.inner.block(A.inner, B.inner), largest)
         for where, strip in strips(result):

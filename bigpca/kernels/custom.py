@@ -90,6 +90,7 @@ class Precomputed(Kernel):
                 f"rows have {columns} columns, but their kernel with rows {B.start}:{B.stop} was requested; one column "
                 "per training row is required. Give the kernel matrix (n, n), and (new rows, n) for new rows."
             )
+        # k(x_i, x_j) is entry j of row i: the numbers of B's rows are columns of A's.
         entries: NDArray[np.floating] = A.rows[:, B.start : B.stop].copy()
         if A is B:
             reject_asymmetric(entries, entries.T, A.start + np.arange(len(entries)), B.start + np.arange(len(entries)))
@@ -102,6 +103,7 @@ class Precomputed(Kernel):
                 f"k(x, x) of row {max(A.start, columns)} was requested, but rows have {columns} columns, one per "
                 "training row; a precomputed matrix has no k(x, x) of new rows. Use a kernel that computes entries."
             )
+        # Row i of the block is row start + i of the matrix, where its diagonal is.
         places = np.arange(len(A.rows))
         diagonal: Vector = A.rows[places, A.start + places].astype(np.float64)
         least = int(np.argmin(diagonal)) if len(diagonal) else 0

@@ -204,6 +204,7 @@ class Laplacian(DistanceKernel):
         gamma = self.gamma_for(self._columns_of(A))
         if self.norm == "l2":
             dtype, there = np.result_type(A.dtype, B.dtype), isinstance(A, PreparedThere)
+            # An error e of |x - y|^2 is one of at most sqrt(e) of |x - y|.
             error = gamma * sqrt(square_error(A, B, np.float64 if there else dtype))
             error = TYPICAL * error if there else _remaining_error(error, dtype)
             return self._entry_error(A, B, error + gamma * _shift_error(A.largest, B.largest, dtype), 1)
@@ -305,6 +306,7 @@ def _negative_lengths(A: Prepared, B: PreparedRows, gamma: float) -> Block:
 
 def _differences(A: Prepared, B: PreparedRows, i: Any, j: Any) -> Vector:
     """Return ``|x - y|`` of rows i of A and j of B, pair by pair, in batches."""
+    # Exact where rows are equal, while |x|^2 + |y|^2 - 2 x'y leaves the rounding of the squares.
     lengths = np.empty(len(i))
     batch = max(1, GATHERED // max(1, A.width))
     for first in range(0, len(i), batch):

@@ -457,6 +457,7 @@ class Polynomial(AffineKernel):
         d = rows.shape[1]
         if self.feature_width(d) is None:
             return super().features(rows, first_row)
+        # gamma x'y + c is a dot product of [sqrt(gamma) x, sqrt(c)]; its power has all monomials of degree p of these.
         base = rows * sqrt(self.gamma_for(d))
         if self.coef0 > 0:
             base = np.concatenate([base, np.full((len(rows), 1), sqrt(self.coef0), rows.dtype)], axis=1)

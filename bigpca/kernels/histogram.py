@@ -165,6 +165,7 @@ class GeneralizedHistogramIntersection(HistogramKernel):
         object.__setattr__(self, "alpha", real_number("alpha", self.alpha, "(0, inf)", expected))
 
     def _histograms(self, rows: Array, first_row: int) -> Array:
+        # min(|x|^a, |y|^a) is the intersection of powers, which are those of single rows.
         with np.errstate(over="ignore"):
             powers: Array = np.abs(rows) ** self.alpha
         if not np.isfinite(powers).all():

@@ -155,6 +155,7 @@ class Spectrum(Kernel):
         return CountedWords(words, counts)
 
     def block(self, A: CountedWords, B: CountedWords) -> NDArray[np.floating]:
+        # k(x, y) = sum_w n_w(x) n_w(y): words that one of the blocks lacks add nothing.
         if A is B:
             left, right = A.counts, B.counts
         else:
@@ -164,6 +165,7 @@ class Spectrum(Kernel):
         return products
 
     def diagonal_of(self, A: CountedWords) -> Vector:
+        # sum_w n_w(x)^2
         return np.asarray(A.counts.multiply(A.counts).sum(axis=1), dtype=np.float64).ravel()
 
     def flops_per_entry(self, d: int) -> float:
@@ -181,6 +183,7 @@ class Spectrum(Kernel):
         codes = rows.astype(np.int64)
         if codes.shape[1] < self.length:
             return np.empty(0, np.int64), np.empty((0, self.length), np.int64)
+        # Strings end with zeros: a window whose last code is 0 reaches beyond the end.
         windows = np.lib.stride_tricks.sliding_window_view(codes, self.length, axis=1)
         owners, starts = np.nonzero(windows[:, :, -1])
         return owners, windows[owners, starts]

@@ -343,6 +343,7 @@ class CovarianceOperator(Weighted, Operator):
 def leading_value(W: Matrix, AW: Matrix) -> float:
     """Return a lower bound of the largest eigenvalue of A >= 0: ``w'A^2 w / w'A w``, the best of some w = W v."""
     squares, forms = AW.T @ AW, W.T @ AW
+    # w'A^2 w / w'A w for the direction that A stretches most, and for each column of W.
     _, vectors = top_eigenpairs(squares.copy(), 1)
     V = np.column_stack([vectors.T, np.eye(len(squares))])
     above, below = np.einsum("ij,ij->j", V, squares @ V), np.einsum("ij,ij->j", V, forms @ V)
@@ -444,6 +445,7 @@ def dot_products(rows: Rows, columns: int, times: tuple[float, float], *, most: 
             "the dot operator folds column blocks, but the store is not chunked in columns. Use the covariance "
             "operator."
         )
+    # X (X'V): two products, of 2 n d l flops each, decide the precision.
     n, width = rows.n_rows, max(columns, most) + PROBES
     dtype = product_dtype(rows.dtype, 4.0 * n * rows.n_columns * columns * times[0])
     template = DotProduct(n, width, np.broadcast_to(np.float32(0), (n, width)), dtype)

@@ -142,6 +142,7 @@ class KernelOperator(Operator):
         AV = self._multiply_and_learn(V)
         if not self.shifted:
             return Products(V, AV)
+        # lambda_min^2 <= |A|_F^2 - sum theta_i^2 over the positive Ritz values: A + sigma I >= 0 for this sigma.
         theta = np.linalg.eigvalsh(V.T @ AV)
         left = 1.0 - float(((theta[theta > 0] / (self.norm or 1.0)) ** 2).sum())  # of the squared norm
         self.sigma = self.norm * (float(np.sqrt(max(left, 0.0))) + 4 * self.precision)
@@ -172,6 +173,7 @@ class KernelOperator(Operator):
 
     def multiply(self, V: Matrix) -> Matrix:
         """Return ``A V`` (n, l), in one sweep: ``n^2 / 2`` kernel evaluations and ``2 n^2 l`` flops."""
+        # A V = H K (H V): V is centred before the sweep, and its product after it.
         if self._learned:
             state = self._sweep(V - V.mean(axis=0), squared=False)
             product: Matrix = state.product

@@ -60,6 +60,7 @@ class Gaussian(RandomSketch):
     accepts_csr: ClassVar[bool] = True
 
     def _rows(self, d: int, start: int, stop: int) -> Matrix:
+        # Entries of N(0, 1 / q), so that E[W W'] = I.
         rows = self._normals(start, stop).astype(np.float64)
         rows /= np.sqrt(self.q)
         return rows
@@ -122,6 +123,7 @@ class SparseSketch(RandomSketch):
         for first, last in spans(stop - start, TILE_COLUMNS):
             positions, signs = self._entries_of(start + first, start + last)
             np.add.at(rows, (np.arange(first, last)[:, None], positions), signs)  # colliding hashes add up
+        # So many entries of +-1 in each row of W: after this division E[W W'] = I.
         rows /= np.sqrt(self.entries)
         return rows
 
@@ -195,6 +197,7 @@ class SparseSign(SparseSketch):
         """Draw a uniform subset per row by Floyd's algorithm: a number drawn twice is replaced by the newest one."""
         places = np.empty((stop - start, self.nnz), np.int64)
         for i in range(self.nnz):
+            # Every earlier number is below the newest, which therefore is not among them.
             newest = self.q - self.nnz + i
             drawn = integers(self.random_state, f"{STREAM_SPARSE_SIGN}, place {i}", start, stop, 1, newest + 1)
             taken = (places[:, :i] == drawn).any(axis=1)
@@ -317,6 +320,7 @@ class SRHT(RandomSketch):
             padded = np.empty((stop - start, blocks * t), rows.dtype)
             np.multiply(rows[start:stop], signs_of, out=padded[:, :d])
             padded[:, d:] = 0
+            # H = H_s x H_t (Kronecker) makes H_s M H_t of a row, seen as M (s, t): only the selected columns of it.
             turned = H_s @ padded.reshape(stop - start, blocks, t)  # (rows, s, t)
             for (i, place), H_t in others:
                 np.matmul(turned[:, i], H_t, out=out[start:stop, place : place + H_t.shape[1]])
@@ -397,6 +401,7 @@ class Downsample(Sketch):
         return math.prod(self.to)
 
     def _scale(self) -> float:
+        # Averaging makes a constant image shorter by sqrt(q / d).
         return math.sqrt(math.prod(self.shape) / math.prod(self.to))
 
     def _steps(self) -> Iterator[tuple[int, int, int, int]]:
@@ -406,6 +411,7 @@ class Downsample(Sketch):
                 yield math.prod(self.to[:i]), n, m, math.prod(self.shape[i + 1 :])
 
     def _rows(self, d: int, start: int, stop: int) -> Matrix:
+        # W is the Kronecker product of the averaging matrices of the axes, and so is each row that of their rows.
         places = np.unravel_index(np.arange(start, stop), self.shape)
         rows = np.ones((stop - start, 1))
         for place, n, m in zip(places, self.shape, self.to, strict=True):
@@ -426,6 +432,7 @@ class Downsample(Sketch):
         matrices = list(parts)
         for start, stop in spans(len(rows), self._tile(rows.itemsize)):
             image = rows[start:stop]
+            # (A_1 x A_2 x ...)' x, axis by axis: those before are reduced already, those after are whole.
             for A, (pre, n, _, post) in zip(matrices, self._steps(), strict=True):  # A (n, m)
                 if post == 1:
                     image = image.reshape(-1, n) @ A

@@ -136,6 +136,7 @@ def _definite(
     operator: KernelOperator, W: Matrix, Y: Matrix, settings: KernelSettings, *, orthonormal: bool
 ) -> tuple[Vector, Matrix, Certificate]:
     """Apply Nyström's formula to the product: the function of approximate PCA, on another operator."""
+    # Of any positive semi-definite A: HKH, whose mean is 0, stands for the covariance.
     n = operator.size
     found = Sketched(n, 0, np.zeros(n), None, operator.trace, W, Y, operator.probes, operator.rounding, orthonormal)
     fit = Settings(settings.n_components, solve_threads=settings.solve_threads, seed=settings.seed)

@@ -375,6 +375,7 @@ class KernelKrylovFit(PairsFit):
         """The start, if there are enough rows for one."""
         block = self.iteration.block
         m = min(LANDMARKS_A_COLUMN * block, MAX_LANDMARKS, self.rows.n_rows // LANDMARK_SHARE)
+        # Few landmarks show few axes, and a kernel that is not positive semi-definite has no features.
         if m < 2 * block or not self.settings.kernel.positive_semidefinite:
             return None
         random = max(2, block // 20)
@@ -413,6 +414,7 @@ class KernelKrylovFit(PairsFit):
         if found is None:
             return None
         axes, eigenvalues = found
+        # The start shows how small the wanted eigenvalues are: below what float32 resolves, tiles are in float64.
         if operator.refinable and too_fine(eigenvalues, self.iteration.components, self.settings.tol / ALIKE):
             operator.refine()
         return axes

@@ -225,6 +225,7 @@ def completed_features(kept: KeptFeatures, settings: KernelSettings) -> KernelSp
     found, state, features = solve_features(kept, settings), cast("LandmarkMoments", kept.state), kept.features
     moments, largest = state.moments, float(found.eigenvalues_[0])
     rounding = max(len(features.landmarks) * FLOAT64, min(state.precision, FLOAT32)) * largest
+    # Features far from 0 leave in their scatter the rounding of n |mean|^2.
     rounding += 10 * FLOAT64 * moments.weight * float(moments.mean @ moments.mean)
     # Where not even the largest eigenvalue is above 0 for certain, its upper bound says what rounding may add.
     if found.certificate is not None and found.certificate.eigenvalue_bounds[0, 0] <= 0:
@@ -237,6 +238,7 @@ def _excess(values: Vector, state: LandmarkMoments, features: LandmarkMap) -> st
     """Return evidence against a kernel that is positive semi-definite by declaration only: |B(x)|^2 above k(x, x)."""
     if not features.kernel.taken_on_trust:
         return None
+    # K >= B B' bounds the sum of |b(x)|^2, which is trace(B'H B) + n |mean|^2, by that of k(x, x).
     moments, trace = state.moments, state.diagonal
     found = float(values.sum() + moments.weight * (moments.mean @ moments.mean))
     rounding = rounding_slack(trace, precision=state.precision * features.amplification)
@@ -487,6 +489,7 @@ class FeatureMap(RowMap):
 
     def apply(self, rows: Array, where: str) -> Array:
         """Return ``phi(x)`` (b, D); rows that are not finite have NaN features, which the pass handles."""
+        # Kernels reject rows that are not finite, so these are mapped apart from the others.
         bad = ~np.isfinite(rows).all(axis=1)
         dtype = self.output_dtype(rows.dtype)
         values = rows.astype(dtype, copy=False)

@@ -124,6 +124,7 @@ class Expansion:
     @cached_property
     def spread(self) -> float:
         """Root mean square distance of the references from their mean; one read of them."""
+        # sum |r - m|^2 / p = sum |r - s|^2 / p - |m - s|^2 about the shift s, which is near the mean m.
         sums, squares = np.zeros(self.references.shape[1]), 0.0
         for _, rows in self.references.tiles():
             centred = rows - self.shift
@@ -216,6 +217,7 @@ class Expansion:
 
     def distances(self, rows: Values) -> Vector:
         """Return ``k_c(x, x) - |f(x)|^2`` (b,), clipped at 0: ``k_c(x, x) = k(x, x) - 2 k(x, R) c + c' k(R, R) c``."""
+        # One product k(x, R) [A, c] has the scores and what the mean of the images needs.
         weights = np.column_stack([self.coefficients, self.mean_weights])
         values = rows.astype(np.float64)
         products = self.products(values, weights)
@@ -298,6 +300,7 @@ class FeatureProjection:
         out = np.empty(len(rows))
         for i in range(0, len(rows), self.step):
             centred = self.kernel.features(rows[i : i + self.step].astype(np.float64)) - self.mean
+            # Pythagoras: what the axes leave of phi(x) - mean, without the difference of two large squares.
             centred -= (centred @ self.components.T) @ self.components
             out[i : i + self.step] = np.einsum("ij,ij->i", centred, centred)
         return out

@@ -393,6 +393,7 @@ def scoring_reads(rows: Rows, kernel: Kernel) -> tuple[PassCost, ...]:
     """Declare the read of the sample that determines the precision of scores; none for rows in float64."""
     if not kernel.needs_rows or scored_in_float64(kernel, rows.dtype):
         return ()
+    # A few rows are compared with all references: of rows in memory, that costs kernel values only.
     again, size = int(_read_again(rows)), rows.n_rows * rows.n_columns * rows.dtype.itemsize
     evaluations = scored_evaluations(kernel, rows.dtype, rows.n_rows)
     held = scored_bytes(kernel, rows.dtype, rows.n_rows, rows.n_columns, read=_read_again(rows))
