@@ -366,7 +366,7 @@ def test_reads_without_progress_end_an_iteration(monkeypatch: pytest.MonkeyPatch
 
 def test_a_basis_beyond_the_memory_is_cut_and_then_rejected_unread() -> None:
     X = unreadable(200_000, 100_000, chunk=100, dtype="f4")
-    held, limits = [], range(1000, 8000, 400)
+    held, limits = [], range(1000, 8000, 100)
     for limit in limits:
         plan = krylov(50, memory_limit=f"{limit} MiB").plan(X)
         if plan.fits:
