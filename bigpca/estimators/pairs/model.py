@@ -416,9 +416,11 @@ class PairResult(RowCounts):
 
     def checked(self) -> Self:
         """Return itself; raises ValueError for statistics of other sizes, which would fail when rows are added."""
-        q, grid = self.n_targets_, self.targets.grid
+        q, grid, known = self.n_targets_, self.targets.grid, self.regression
         if len(self.y_mean_) != q or (self.targets.single and q != 1) or (grid is not None and grid.n_columns != q):
             raise ValueError(f"it has n_targets = {q} of {len(self.y_mean_)} columns, single = {self.targets.single}")
+        if known is not None and len(known.coef) != len(self.x_mean_) + q:
+            raise ValueError(f"it has regression of {len(known.coef)} columns, not of {len(self.x_mean_) + q}")
         return checked_count(self)
 
 

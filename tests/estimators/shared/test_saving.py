@@ -125,6 +125,13 @@ def test_a_whole_but_wrong_model_is_rejected(changes: dict[str, Any], message: s
         bp.load(path)
 
 
+def test_effects_of_covariates_on_other_columns_are_rejected(tmp_path: Path) -> None:
+    model = bp.CCA(1).fit(X[:, :3], X[:, 3:5], covariates=X[:, 5:])
+    path = save_changed(model, {"regression__coef": np.ones((4, 1))}, tmp_path / "model.zarr")
+    with pytest.raises(ModelFormatError, match="regression of 4 columns, not of 5"):
+        bp.load(path)
+
+
 DETERMINE_NOTHING = {
     "certificate__subspaces__upper",
     "state__moments_0_packed",
