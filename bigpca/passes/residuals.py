@@ -67,17 +67,14 @@ class Regression:
         coef = self.coef[own]
         return Residuals(coef=coef, mean=np.concatenate([np.zeros(len(coef)), self.mean]), rank=self.rank)
 
-    def warn_if_dependent(self) -> None:
-        """Report the rank of the covariates where some follow from others."""
+    def warn(self) -> None:
+        """Report the rank of the covariates where some follow from others, and a remainder that rounding may change."""
         if self.rank < len(self.mean):
             warn_approximation(
                 f"of {len(self.mean)} covariates, {self.rank} are linearly independent to rounding (beside a "
                 "constant). What these explain was taken out, but their coefficients are not unique. Leave out those "
                 "that follow from others, such as one of the indicators of groups."
             )
-
-    def warn_if_rounded(self) -> None:
-        """Report a remainder that rounding may change."""
         if self.error > ENOUGH:
             warn_approximation(
                 "the covariates explain so nearly everything, or are so nearly dependent, that rounding may change "
@@ -378,8 +375,7 @@ def _regressed(of: Learning, states: Mapping[str, Accumulator]) -> RowPreprocess
     if known.frame is None and error > AGAIN:
         cast("Learning", cast("LearnedResiduals", of).second).found = Remainder(mean, found.coef, z.refined())
     else:
-        found.warn_if_dependent()
-        found.warn_if_rounded()
+        found.warn()
     return Residuals(cast("Residuals", of.found).keeps_mean, found.coef, mean, z.rank)
 
 

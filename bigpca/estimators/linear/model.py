@@ -360,8 +360,7 @@ class LinearModel(RowStatistics, Grows, LinearExports, FeatureAxes, BoundedSubsp
     def _warn(self, found: PCAResult, n_classes: int = 1) -> None:
         super()._warn(found)
         if found.regression is not None:
-            found.regression.warn_if_dependent()
-            found.regression.warn_if_rounded()
+            found.regression.warn()
 
     def _restored(self, held: Held) -> PCAResult:
         q = len(held.arrays.get("regression__mean", ()))

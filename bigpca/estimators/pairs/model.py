@@ -496,8 +496,7 @@ class PairModel(SumsModel[PairResult]):
         warn_stored(found.coarse, found.targets.roundings)
         error, known = getattr(found, "solve_error_", None) or 0.0, found.regression
         if known is not None:
-            known.warn_if_dependent()
-            known.warn_if_rounded()
+            known.warn()
         if known is None or error > known.error:
             warn_dependent(error, "the columns", self._remedy)
 
