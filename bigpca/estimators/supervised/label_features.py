@@ -108,16 +108,12 @@ class LandmarkLabels(LabelFeatures):
         kernel, (distinct, counts) = RBF(gamma), candidates(values, weights)
         with one_blas_thread():  # the draw must not depend on the number of threads
             if len(distinct) > MAX_LANDMARKS:
-                draws = uniforms(0, "label-landmarks", 0, 1, MAX_LANDMARKS)[0]
-                distinct = distinct[
-                    weighted_pivots(
-                        lambda j: np.asarray(kernel(distinct, distinct[j : j + 1]), np.float64)[:, 0],
-                        np.ones(len(distinct)),
-                        counts,
-                        draws,
-                        enough=1e-12,
-                    )
-                ]
+                every, draws = distinct, uniforms(0, "label-landmarks", 0, 1, MAX_LANDMARKS)[0]
+
+                def column(j: int) -> Vector:
+                    return np.asarray(kernel(every, every[j : j + 1]), np.float64)[:, 0]
+
+                distinct = every[weighted_pivots(column, np.ones(len(every)), counts, draws, enough=1e-12)]
             K = np.asarray(kernel(distinct), np.float64)
             return cls(gamma, distinct, landmark_transform(K, truncation_for(FLOAT64)))
 
