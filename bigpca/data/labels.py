@@ -347,11 +347,6 @@ class ClassLabels:
     missing: int
 
     @property
-    def n(self) -> int:
-        """Number of rows, including those without a label."""
-        return len(self.codes)
-
-    @property
     def n_classes(self) -> int:
         """Number of classes c."""
         return len(self.classes)
@@ -393,7 +388,7 @@ class ClassLabels:
                 f"{len(unknown)} classes are new: {listed(unknown)}. The {len(given)} known classes are "
                 f"{listed(union[given])}. Name every class."
             )
-        codes = np.full(self.n, -1, np.int32)
+        codes = np.full(len(self.codes), -1, np.int32)
         codes[self.used] = own[self.codes[self.used]]
         return ClassLabels(codes, union, self.missing)
 
@@ -412,11 +407,6 @@ class TargetLabels:
 
     values: NDArray[np.float64]
     missing: int
-
-    @property
-    def n(self) -> int:
-        """Number of rows, including those with missing values."""
-        return len(self.values)
 
     @property
     def used(self) -> NDArray[np.bool_]:

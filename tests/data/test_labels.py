@@ -62,7 +62,7 @@ def test_classes_are_the_distinct_labels_from_every_source(holder: str, what: st
     assert np.array_equal(labels.codes, codes)
     assert labels.codes.dtype == np.int32
     assert np.array_equal(labels.counts, np.bincount(codes))
-    assert (labels.n, labels.n_classes, labels.missing, labels.used.all()) == (N, len(classes), 0, True)
+    assert (len(labels.codes), labels.n_classes, labels.missing, labels.used.all()) == (N, len(classes), 0, True)
 
 
 @pytest.mark.parametrize("holder", [name for name in HOLDERS if name != "series of nullable values"])
@@ -70,7 +70,7 @@ def test_real_numbers_are_targets_from_every_source_to_the_last_bit(holder: str,
     labels = targets_of(HOLDERS[holder](tmp_path, REALS))
     assert np.array_equal(labels.values, REALS[:, None])
     assert labels.values.dtype == np.float64
-    assert (labels.n, labels.missing, labels.used.all()) == (N, 0, True)
+    assert (len(labels.values), labels.missing, labels.used.all()) == (N, 0, True)
 
 
 @pytest.mark.parametrize("dtype", ["?", "i1", "u1", "<i2", ">i4", "u8", "U9", "S9", "O"])
@@ -354,7 +354,7 @@ def test_a_single_column_needs_no_name_and_may_have_double_colons(tmp_path: Path
 
 
 def test_a_byte_order_mark_is_no_part_of_the_first_name(tmp_path: Path) -> None:
-    assert classes_of(f"{save_csv_alone(tmp_path, INTEGERS)}::y").n == N
+    assert len(classes_of(f"{save_csv_alone(tmp_path, INTEGERS)}::y").codes) == N
 
 
 # Classes of later batches.

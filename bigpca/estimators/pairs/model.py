@@ -44,9 +44,9 @@ from bigpca.estimators.shared.labelled import (
     without_absent_columns,
 )
 from bigpca.estimators.shared.opening import (
-    fitted_preprocessors,
     opened,
     placed_in_folds,
+    preprocessors_of,
     read_once,
     reject_groups,
 )
@@ -801,7 +801,7 @@ class Predicts(PairModel):
         to, grid = Destination(out, overwrite, what="predictions"), self._result.targets.grid
         rows = opened(self, X, covariates=covariates, use="map")
         width = self.n_targets_ if grid is None else grid.width
-        found = mapped(self, rows, self._prediction(grid), width, to, fitted_preprocessors(self))
+        found = mapped(self, rows, self._prediction(grid), width, to, preprocessors_of(self, same=True))
         if self._result.targets.single and out is None:
             labels = labels_for(X, rows)
             if grid is None or labels is None:

@@ -21,7 +21,7 @@ from bigpca.engine.driver import solving
 from bigpca.errors import required
 from bigpca.estimators.shared.inputs import BaseEstimator, Lazy, Unchecked, open_scores
 from bigpca.estimators.shared.labelled import dataset_of
-from bigpca.estimators.shared.opening import fitted_preprocessors
+from bigpca.estimators.shared.opening import preprocessors_of
 from bigpca.estimators.shared.outputs import Destination, mapped_back, maps_rows
 from bigpca.estimators.shared.results import Waiting, unsolved
 from bigpca.export.linear import (
@@ -268,7 +268,7 @@ class LinearExports(BaseEstimator):
         facts = {name: value for name, value in known.items() if value is not None}
         missing = self._steps.missing_value
         first = [decoder(missing)] if missing else []
-        first += [one.sklearn_step() for one in fitted_preprocessors(self)]
+        first += [one.sklearn_step() for one in preprocessors_of(self, same=True)]
         return joined(first + linear_rows(self).sklearn_steps(self.n_features_in_, facts))
 
     def to_onnx(self, path: Path, *, overwrite: bool = False) -> FilePath | str:
@@ -300,7 +300,7 @@ class LinearExports(BaseEstimator):
         check_is_fitted(self)
         linear = linear_rows(self).linear(self.n_features_in_)
         missing = self._steps.missing_value.codes
-        return write_onnx(linear, path, overwrite=overwrite, before=fitted_preprocessors(self), missing=missing)
+        return write_onnx(linear, path, overwrite=overwrite, before=preprocessors_of(self, same=True), missing=missing)
 
     def to_torch(self) -> torch.nn.Module:
         """Return a ``torch.nn.Linear`` in float32, equal to ``transform`` to the rounding of ``X @ A.T + b``.
@@ -443,7 +443,7 @@ def linear_rows(model: BaseEstimator) -> LinearRowMap:
 def linear_of(model: BaseEstimator) -> LinearMap:
     """Return what a fitted model does to rows as one linear map; rejects models whose map is not linear."""
     check_is_fitted(model)
-    if maps := fitted_preprocessors(model):
+    if maps := preprocessors_of(model, same=True):
         raise ValueError(
             f"preprocess = {list(maps)} is not linear, so the model is not a linear map of X. Preprocess "
             f"X before a fit without it, or use to_sklearn or to_onnx."

@@ -243,7 +243,7 @@ def rows_of_fit(
 
 def maps_of(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
     """Return what is applied to each new row first: as in the fit, and what takes the effect of covariates out."""
-    known, maps = getattr(model._result, "regression", None), fitted_preprocessors(model)
+    known, maps = getattr(model._result, "regression", None), preprocessors_of(model, same=True)
     return maps if known is None or model._beside else (*maps, known.residuals(slice(model.n_features_in_)))
 
 
@@ -261,32 +261,27 @@ def rows_like(
     Raises
     ------
     TypeError, ValueError
-        As :func:`opened` and :func:`fitted_preprocessors`.
+        As :func:`opened` and :func:`preprocessors_of`.
     """
     rows = opened(model, X, y, sample_weight=sample_weight, use=use)
     read = rows_of_fit(model, replace(rows, preprocessing=maps_of(model)), memory_limit=memory_limit)
     return replace(read, y=rows.y)
 
 
-def preprocessors_of(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
-    """Return what ``preprocess`` says now, with what the last fit found if it said the same."""
-    now: tuple[RowPreprocessor, ...] = model._preprocessors()
-    fitted: tuple[RowPreprocessor, ...] = model._steps.preprocessing or ()
-    own = fitted[:-1] if fitted and isinstance(fitted[-1], Residuals) else fitted
-    same = len(now) == len(own) and all(one.becomes(f) for one, f in zip(now, own, strict=True))
-    return fitted if same else now
-
-
-def fitted_preprocessors(model: BaseEstimator) -> tuple[RowPreprocessor, ...]:
-    """Return what was applied to each row of the fit.
+def preprocessors_of(model: BaseEstimator, *, same: bool = False) -> tuple[RowPreprocessor, ...]:
+    """Return what ``preprocess`` says now, with what the last fit found if it said the same.
 
     Raises
     ------
     ValueError
-        If ``preprocess`` was changed since, which would map other rows than those that were fitted.
+        If it must be the ``same`` as in the fit, and was changed since: other rows would be mapped than were fitted.
     """
-    now, fitted = preprocessors_of(model), model._steps.preprocessing
-    if fitted is not None and fitted != now:
+    now: tuple[RowPreprocessor, ...] = model._preprocessors()
+    fitted: tuple[RowPreprocessor, ...] = model._steps.preprocessing or ()
+    own = fitted[:-1] if fitted and isinstance(fitted[-1], Residuals) else fitted
+    if len(now) == len(own) and all(one.becomes(f) for one, f in zip(now, own, strict=True)):
+        return fitted
+    if same and model._steps.preprocessing is not None:
         raise ValueError(
             f"preprocess = {model.preprocess!r} was set after a fit with {list(fitted) or None}. Set it back, or "
             f"fit again."

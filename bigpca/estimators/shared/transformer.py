@@ -46,7 +46,6 @@ from bigpca.estimators.shared.inputs import (
 )
 from bigpca.estimators.shared.labelled import labelled_rows, labels_for, open_on_grid
 from bigpca.estimators.shared.opening import (
-    fitted_preprocessors,
     given_beside,
     opened,
     preprocessors_of,
@@ -526,7 +525,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
             For a class of your own that extends one of bigpca.
         """
         check_is_fitted(self)
-        fitted_preprocessors(self)
+        preprocessors_of(self, same=True)
         if "_traits" not in vars(type(self)):
             raise TypeError(
                 f"{type(self).__name__} is a class of your own, which bigpca.load would not know. Pickle the model, or "
@@ -543,7 +542,7 @@ class Estimator(CommonParameters, Tables, TransformerMixin, BaseEstimator, ABC, 
     def preprocess_(self) -> tuple[RowPreprocessor, ...]:
         """The steps that are applied to each row first, in order; a target that the fit found is filled in."""
         check_is_fitted(self)
-        return fitted_preprocessors(self)
+        return preprocessors_of(self, same=True)
 
     @property
     def pattern_(self) -> RowPattern | None:
