@@ -15,7 +15,7 @@ from bigpca.estimators.linear.model import LinearModel
 from bigpca.estimators.linear.sums import SumsModel
 from bigpca.estimators.shared.growing import alike, check_same_steps, required, solve_later, twin
 from bigpca.estimators.shared.inputs import summed
-from bigpca.estimators.shared.labelled import common_grid
+from bigpca.estimators.shared.labelled import common_grid, common_view
 from bigpca.estimators.shared.opening import set_known
 from bigpca.settings import setting
 
@@ -59,10 +59,7 @@ def merge(a: Model, b: Model) -> Model:
     True
     """
     _check_alike(a, b)
-    grid = common_grid(a._steps.grid, b._steps.grid)
-    view, other = a._steps.view, b._steps.view
-    if view is None or other is None or view.describe() != other.describe():
-        view = None
+    view, grid = common_view(a._steps.view, b._steps.view), common_grid(a._steps.grid, b._steps.grid)
     for one in (a, b):
         check_same_steps(one)
     both = twin(a)
@@ -117,17 +114,6 @@ def _check_alike(a: Model, b: Model) -> None:
                 f"the models name {what} {first} {names[0][first]!r} and {names[1][first]!r}. Fit both on the same "
                 f"columns in the same order."
             )
-    views = [model._steps.view for model in (a, b)]
-    patterns = [
-        replace(view.pattern, sizes=())  # rows of maps of several sizes are alike
-        for view in views
-        if view is not None and view.pattern is not None
-    ]
-    if len(patterns) == 2 and patterns[0] != patterns[1]:
-        raise ValueError(
-            f"the models were fitted to rows of different patterns, {patterns[0]} and {patterns[1]}. Fit both with "
-            f"the same."
-        )
 
 
 def _shown(value: Any) -> str:

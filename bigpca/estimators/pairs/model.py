@@ -35,6 +35,7 @@ from bigpca.estimators.shared.growing import check_same_steps, kept_by
 from bigpca.estimators.shared.inputs import Lazy, Unchecked, open_scores, policies, settle_non_finite
 from bigpca.estimators.shared.labelled import (
     common_grid,
+    common_view,
     dataset_of,
     grid_of_columns,
     labelled_rows,
@@ -330,17 +331,8 @@ class Targets:
 
     def merge(self, other: Targets) -> Targets:
         """Return what is known of both; raises ValueError for rows of different patterns."""
-        # Rows of maps of several sizes are alike.
-        patterns = [one.view and one.view.pattern and replace(one.view.pattern, sizes=()) for one in (self, other)]
-        if patterns[0] != patterns[1]:
-            raise ValueError(
-                f"the models were fitted to rows of Y of different patterns, {patterns[0]} and {patterns[1]}. Fit both "
-                "with the same."
-            )
-        same = self.view is not None and other.view is not None and self.view.describe() == other.view.describe()
-        roundings = tuple(map(max, self.roundings, other.roundings))
-        grid = common_grid(self.grid, other.grid)
-        return replace(self, roundings=roundings, grid=grid, view=self.view if same else None)
+        view, grid = common_view(self.view, other.view, " of Y"), common_grid(self.grid, other.grid)
+        return replace(self, roundings=tuple(map(max, self.roundings, other.roundings)), grid=grid, view=view)
 
 
 @dataclass(frozen=True, kw_only=True)

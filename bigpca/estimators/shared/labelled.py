@@ -106,6 +106,21 @@ def common_grid(first: Grid | None, second: Grid | None) -> Grid | None:
     return first
 
 
+def common_view(first: View | None, second: View | None, side: str = "") -> View | None:
+    """Return the view of two models, None if they have not the same; rows of different patterns are rejected.
+
+    Rows of X, not those of a ``side``, may also have been cut before one of the fits.
+    """
+    # Rows of maps of several sizes are alike.
+    patterns = [one and one.pattern and replace(one.pattern, sizes=()) for one in (first, second)]
+    if patterns[0] != patterns[1] and (side or all(patterns)):
+        raise ValueError(
+            f"the models were fitted to rows{side} of different patterns, {patterns[0]} and {patterns[1]}. Fit both "
+            "with the same."
+        )
+    return first if first and second and first.describe() == second.describe() else None
+
+
 def on_fitted_grid(
     model: BaseEstimator, X: Unchecked, rows: Rows, found: Lazy, what: str = "", grid: Grid | None = None
 ) -> Unchecked:
