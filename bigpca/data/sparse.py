@@ -6,7 +6,7 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse as sp
@@ -313,6 +313,8 @@ class CsrRows(DerivedRows):
     stored_values : int
         Entries of all rows, zeros among them: the last number of ``indptr``.
     """
+
+    gives_rows: ClassVar[bool] = True
 
     data: Source
     indices: Source

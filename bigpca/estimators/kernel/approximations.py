@@ -364,6 +364,7 @@ class NystromKernelPCA(KernelModel):
             reject_weights(rows, ['components_from="landmarks"'], "its centring counts each row once")
         check_enough_rows(rows.n_present, sums=rows.counted.sums)
         settings = self._settings(rows.n_columns, rows.seed)
+        # B = k(X, L) K_mm^(-1/2) needs K_mm >= 0; the extension takes the positive eigenvalues of any K_mm.
         if not settings.kernel.positive_semidefinite and not extended:
             raise ValueError(
                 f"{settings.kernel} is not positive semi-definite, so it has no features. Use KernelPCA, whose "
