@@ -21,7 +21,6 @@ from scipy.linalg import eigh
 from scipy.sparse import issparse
 
 import bigpca as bp
-from bigpca.data.dask_arrays import source_of
 
 FOLDER = Path(__file__).resolve().parent.parent / "examples" / "benchmarks"
 SCRIPTS = sorted(path.name for path in FOLDER.glob("*.py"))
@@ -300,33 +299,6 @@ def test_reading_says_how_fast_warm_and_cold(ran: Ran, tmp_path: Path) -> None:
         assert row["seconds"] >= 0
 
 
-def test_reads_are_counted_by_chunk_for_bigpca_and_for_zarr(ran: Ran, tmp_path: Path) -> None:
-    store, reading = tmp_path / "dump.zarr", runpy.run_path(str(FOLDER / "reading.py"))
-    ran("dump.py", store, 200, 50, 50)
-    X, by_rows = reading["open_counted"](store)
-    array, by_chunks = reading["zarr_counted"](store)
-    assert by_rows.summary() == by_chunks.summary() == {"reads": 0, "most_reads": 0}
-    np.testing.assert_array_equal(X.compute(), array[:])
-    assert by_rows.summary() == by_chunks.summary() == {"reads": 1, "most_reads": 1}
-    source = source_of(X)
-    assert source is not None
-    assert len(source.read(0, 25)) == len(array[0:25]) == 25
-    assert by_rows.summary() == {"reads": 1.125, "most_reads": 1.5}  # rows
-    assert by_chunks.summary() == {"reads": 1.25, "most_reads": 2}  # whole chunks
-
-
-def test_known_rows_have_the_spectrum_and_the_axes_they_state(ran: Ran, tmp_path: Path) -> None:
-    d, k = 80, 6
-    for power, rows in ((1.0, 300), (2.0, 50)):
-        store = tmp_path / f"known-{rows}.zarr"
-        ran("dump.py", store, rows, d, "--power", power)
-        X = np.asarray(zarr.open_array(store, mode="r")[:], np.float64)
-        _, s, V = np.linalg.svd(X - X.mean(axis=0), full_matrices=False)
-        np.testing.assert_allclose(s[:k] ** 2 / (rows - 1), np.arange(1.0, k + 1) ** -power, rtol=1e-5)  # float32 rows
-        axes = runpy.run_path(str(FOLDER / "dump.py"))["known_axes"](d, k)
-        np.testing.assert_allclose(np.abs((V[:k] * axes).sum(axis=1)), 1.0, rtol=1e-8)
-
-
 def test_sketches_err_as_their_width_says(ran: Ran) -> None:
     row = last_line(ran("sketches.py", "--rows", 30, "--columns", 490, "-q", 20, "--rounds", 1))
     # Of dot products near |x||y|, a standard deviation of at most sqrt(2 / q).
@@ -407,18 +379,6 @@ def test_kernel_bounds_a_contender_by_the_roofline_of_the_same_settings() -> Non
         "bigpca-krylov tol=1e-4": 1.5, "bigpca-landmarks": 1.25,
         "bigpca-landmarks memory_limit=1GiB sampling=uniform": 2.5,
     }  # fmt: skip
-
-
-def test_a_reference_is_of_one_kernel_width(ran: Ran, tmp_path: Path) -> None:
-    for gamma in (1, 4):
-        given = ("--shape", "60x5", "--gamma", gamma, "--rounds", 0, "-k", 3, "--directory", tmp_path)
-        ran("kernel.py", *given)
-    X = np.asarray(zarr.open_array(tmp_path / "clusters-60x5.zarr", mode="r")[:], np.float64)
-    H = np.eye(60) - 1 / 60
-    for gamma in (1, 4):
-        K = np.exp(-gamma * ((X[:, None] - X) ** 2).sum(axis=2))
-        reference = np.load(tmp_path / f"clusters-60x5.zarr.gamma-{gamma}.npy")
-        np.testing.assert_allclose(reference, np.linalg.eigvalsh(H @ K @ H)[:-4:-1], rtol=1e-9)
 
 
 def test_genotypes_agree_with_scikit_allel_and_numpy(ran: Ran) -> None:

@@ -1,7 +1,6 @@
 """What each command does, says and writes."""
 
 import os
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -21,7 +20,6 @@ from bigpca.cli.output import MEANINGS
 from bigpca.solvers.components import by_name
 from tests.cli.running import COLUMNS, ROWS, line_of, run, run_json, words
 from tests.data.sparse_savers import counts, write_parts
-from tests.forks import ended
 
 
 def test_fit_saves_what_the_library_computes_and_prints_plan_and_summary(store: Path) -> None:
@@ -431,43 +429,6 @@ LINES: dict[str, tuple[str, ...]] = {
     "table": ("--scores", "s.parquet"),
     "labels": ("--method", "fisher", "--labels", "y.csv::class", "--scores", "s.zarr"),
 }
-
-
-KILLED = """
-import os, signal, sys
-after = sys.argv.pop(1)
-for name in ("replace", "rename"):
-    def named(old, new, *given, real=getattr(os, name), **options):
-        real(old, new, *given, **options)
-        if str(new).endswith(after):
-            os.kill(os.getpid(), signal.SIGKILL)
-    setattr(os, name, named)
-from bigpca.cli import main
-main()
-"""
-
-
-@pytest.mark.parametrize("after", ["prefix-001.npz", "m.zarr", "s.zarr.partial/c/0/0", "s.zarr"])
-def test_the_same_line_continues_after_a_process_is_killed_with_some_of_its_outputs(
-    after: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    X = np.random.default_rng(0).standard_normal((60, 5)).astype("f4")
-    np.save("x.npy", X)
-    command = ("fit", "x.npy", "-k", "2", "--model", "m.zarr", "--scores", "s.zarr", "--checkpoint", "c")
-    assert ended(KILLED, after, *command) == -signal.SIGKILL
-    for _ in range(2):
-        assert run(*command).exit_code == 0
-    expected = bp.PCA(2).fit(X)
-    np.testing.assert_array_equal(bp.load("m.zarr").components_, expected.components_)
-    np.testing.assert_array_equal(bp.open("s.zarr").compute(), expected.transform(X))
-    assert {path.name for path in tmp_path.iterdir()} <= {
-        "x.npy",
-        "m.zarr",
-        "s.zarr",
-        "s.zarr.lock",
-        "c",
-    }  # a lock without a holder
 
 
 @pytest.fixture(params=["disk", "objects"])

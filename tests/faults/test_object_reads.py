@@ -286,14 +286,6 @@ def test_many_requests_wait_at_the_same_time_and_threads_share_them(
     assert max(held) == most
 
 
-def test_an_iteration_that_ends_early_leaves_nothing_in_flight(url: str) -> None:
-    loop, place = requests.requests(), ObjectStore(url)
-    for _ in loop.each(place, [Request("c/0/0", requests.MAX_BYTES)] * 8):
-        break
-    assert len(loop.all(place, [Request("c/1/0", requests.MAX_BYTES)])) == 1
-    assert (loop._count, loop._bytes) == (0, 0)
-
-
 class Panic(BaseException):
     """As obstore raises it."""
 
@@ -446,14 +438,6 @@ class TestWrongAnswers:
         with failing(object_server, "c/2/0", WRONG[kind], times=4 if kind == "429" else 1) as failed:
             np.testing.assert_array_equal(row_source(url).read(0, N), OLD)
         assert failed.count > 1
-
-    @pytest.mark.usefixtures("impatient")
-    @pytest.mark.parametrize("kind", ["503", "cut"])
-    def test_for_too_long_are_an_error_with_the_key(self, kind: str, url: str, object_server: Server) -> None:
-        unanswered = pytest.raises(UnansweredError, match=r"c/2/0: the store could not read it for [1-3] s")
-        with failing(object_server, "c/2/0", WRONG[kind]), unanswered as caught:
-            bp.PCA(2).fit(url)
-        assert kind != "503" or "SlowDown" in str(caught.value)
 
     def test_of_a_listing_are_no_end_of_it(
         self, url: str, object_server: Server, monkeypatch: pytest.MonkeyPatch

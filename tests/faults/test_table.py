@@ -35,7 +35,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "4 the client is killed or interrupted": (
         "engine/test_kills.py::test_a_client_killed_on_the_threaded_scheduler_resumes_to_the_same_bits",
         "engine/test_kills.py::test_a_client_killed_on_a_cluster_frees_the_workers_and_resumes_to_the_same_bits",
-        "cli/test_commands.py::test_the_same_line_continues_after_a_process_is_killed_with_some_of_its_outputs",
+        "cli/test_commands.py::test_the_same_line_continues_after_a_stop_between_its_outputs",
         "engine/test_waiting.py::test_an_interrupted_run_leaves_no_task_and_its_tasks_stop_reading",
         "engine/test_interrupts.py::test_an_interrupt_at_any_line_leaves_no_task",
         "cli/test_processes.py::test_an_interrupted_fit_says_how_to_resume_and_resumes_to_the_same_bits",

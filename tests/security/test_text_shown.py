@@ -26,7 +26,6 @@ from bigpca.data.sources import row_source
 from bigpca.engine.checkpoint import Checkpoint
 from bigpca.engine.events import LogProgress, NotebookProgress, PassEvent
 from bigpca.errors import MAX_MESSAGE
-from bigpca.storage import read_group, write_group
 from bigpca.storage.files import public
 from tests.cli.running import run
 
@@ -280,26 +279,3 @@ def test_no_name_in_a_file_reaches_a_terminal_raw_or_makes_a_long_message(name: 
         assert str(tmp_path) in text
         assert "\x1b" not in text
         assert len(text) <= MAX_MESSAGE
-
-
-@pytest.mark.parametrize(
-    ("place", "value"), [("center", True), ("sketch", {"sketch": "Gaussian", "q": -1, "random_state": 0}), ("sketch", {
-        "sketch": "\x1b[2J" * 99})]
-)  # fmt: skip
-def test_a_model_of_impossible_parameters_is_named(place: str, value: Any, tmp_path: Path) -> None:
-    bp.ApproximatePCA(2, bp.sketches.Gaussian(4)).fit(X).save(tmp_path / "m.zarr")
-    group = read_group(tmp_path / "m.zarr", kind=None, newest=(1, 0))
-    group.attributes["parameters"][place] = value
-    if place == "center":
-        del group.attributes["n_samples"]
-    write_group(
-        tmp_path / "m.zarr",
-        group.arrays,
-        group.attributes,
-        kind=group.kind,
-        format_version=group.format,
-        overwrite=True,
-    )
-    with pytest.raises(bp.errors.ModelFormatError, match=r"m\.zarr does not hold what") as caught:
-        bp.load(tmp_path / "m.zarr")
-    assert "\x1b" not in str(caught.value)

@@ -214,14 +214,6 @@ def test_an_existing_output_is_named_and_kept(place):
     assert stored(place) == before
 
 
-def test_what_a_failed_writer_left_beside_a_complete_output_is_removed_by_the_next(path):
-    write(path)
-    dead(path)
-    with pytest.raises(OutputExistsError):
-        begin(path)
-    assert os.listdir(path.parent) == [path.name]
-
-
 @local_or_memory
 def test_what_a_run_left_that_was_killed_once_its_output_was_visible_goes_with_the_next_look(place):
     write(place)

@@ -24,7 +24,7 @@ from bigpca.storage import places
 from bigpca.storage.files import OccupiedError
 from bigpca.storage.places import ObjectStore
 from bigpca.storage.requests import Request, requests
-from tests.conftest import PLACES, settle
+from tests.conftest import PLACES
 from tests.storage.writing import beside
 
 everywhere = pytest.mark.parametrize("place", PLACES, indirect=True)
@@ -212,25 +212,9 @@ def test_a_store_that_stands_still_is_left_soon_whatever_it_was_sent() -> None:
             place.put("c/0", bytes(2**20))
 
 
-def test_credentials_that_expire_are_named(place: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(obstore, "put", answers(status(400, "ExpiredToken")))
-    with pytest.raises(PermissionError, match=r"c/0: the store does not let .* expired \(ExpiredToken\). Renew them"):
-        place.put("c/0", b"rows")
-
-
 def test_a_bucket_that_does_not_exist_is_named(object_server: Server) -> None:
     with pytest.raises(FileNotFoundError, match=r"s3://nobody/x.zarr/c: its bucket does not exist"):
         ObjectStore("s3://nobody/x.zarr").put("c", b"")
-
-
-def test_objects_are_listed_in_one_request_per_thousand(place: ObjectStore, object_server: Server) -> None:
-    for index in range(3):
-        place.put(f"c/{index}", b"x")
-    settle(object_server)
-    object_server.reset_counts()
-    assert len(list(place.list())) == 3
-    settle(object_server)
-    assert [record.op for record in object_server.requests].count("LIST") == 1
 
 
 WAYS: dict[str, Callable[[str], Any]] = {
