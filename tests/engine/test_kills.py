@@ -83,13 +83,12 @@ def test_a_client_killed_on_a_cluster_frees_the_workers_and_resumes_to_the_same_
         wait_until(lambda: not any(client.processing().values()))
         # A cancelled task leaves that list at once, but its thread ends with the read that it is in.
         wait_until(lambda: not any(client.run(lambda dask_worker: len(dask_worker.active_threads)).values()))
-        clear(store)
         events: list[Event] = []
-        X = logged(store, store.with_name("log"))
+        X = logged(store, store.with_name("second-log"))  # a worker may begin one more before it hears of the end
         with client.as_current():
             assert bits(moments_of(X, checkpoint=tmp_path / "c", progress=events.append)) == expected
     assert rows_read(events) <= N - 3 * 50
-    assert len(reads_in(tmp_path / "log")) <= 80 - 3
+    assert len(reads_in(tmp_path / "second-log")) <= 80 - 3
 
 
 def test_a_killed_scheduler_is_an_error_that_names_the_checkpoint_and_a_rerun_has_the_same_bits(
