@@ -28,9 +28,7 @@ from bigpca.passes.accumulators.base import (
     column_scale,
     joined,
     kept,
-    present_rows,
     standardized_columns,
-    total_weight,
 )
 from bigpca.passes.reading.blocks import Block
 from bigpca.solvers.components import check_total
@@ -241,8 +239,8 @@ class ColumnProducts(Accumulator):
         if self.center:
             piece -= np.multiply.outer(V.sum(axis=0), residual)  # V'(Y - 1 r') = V'Y - (V'1) r'
         if self.scale:
-            mean, count, weight = block.shift + residual, present_rows(block), total_weight(block)
-            piece /= column_scale(deviations, mean, count, self.scale, weight)
+            mean, count = block.shift + residual, int(np.count_nonzero(block.each))
+            piece /= column_scale(deviations, mean, count, self.scale, float(block.each.sum()))
         self.pieces[first] = piece
 
     def close(self) -> None:

@@ -552,32 +552,22 @@ def standardized_columns(
     if center:
         values = values - residual.astype(values.dtype)
     if scale:
-        count, weight = present_rows(block), total_weight(block)
+        count, weight = int(np.count_nonzero(block.each)), float(block.each.sum())
         values = values / _scale_of(deviations, mean, count, scale, weight)[0].astype(values.dtype)
     if block.weights is not None:
         values = np.asarray(scaled_rows(values, np.sqrt(block.weights)))
     return values, mean, deviations
 
 
-def total_weight(block: Block) -> float:
-    """Return the sum of the weights of a block of all rows, or their number."""
-    return len(block.values) if block.weights is None else float(block.weights.sum())
-
-
-def present_rows(block: Block) -> int:
-    """Return the number of rows of a block of all rows whose weight is not 0."""
-    return len(block.values) if block.weights is None else int(np.count_nonzero(block.weights))
-
-
 def column_moments(block: Block, shifted: bool) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Return the column means of a block of all rows, and the sums of squares about them, weighted if the rows are."""
-    values = block.values
+    values, weight = block.values, float(block.each.sum())
     if shifted:
         # The rows were shifted to about their mean: what is left of it is subtracted afterwards, without loss.
-        residual = block.sums / total_weight(block)
-        return residual, DENSE.column_squares(values, block.weights) - total_weight(block) * residual**2
+        residual = block.sums / weight
+        return residual, DENSE.column_squares(values, block.weights) - weight * residual**2
     if block.weights is not None:
-        mean = block.sums / total_weight(block)
+        mean = block.sums / weight
         return mean, DENSE.column_squares(values - mean, block.weights)
     # Not shifted: two looks at the rows, never E[xx] - E[x]E[x].
     mean = values.mean(axis=0, dtype=np.float64)

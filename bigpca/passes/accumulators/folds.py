@@ -94,8 +94,7 @@ class FoldStates(Accumulator):
             part = block.about(block.values[own], block.rows[own], shift, block.device)
             if block.form.shifts:
                 part, shift = part.moved(block.origin), part.shift
-            part = part if block.weights is None else part.weighted(block.weights[own])
-            self._shifts[fold] = update_all([state], part, shift)
+            self._shifts[fold] = update_all([state], part.weighted(block.weights_at(own)), shift)
 
     def note_rows(self, count: int) -> None:
         self.n_rows = count

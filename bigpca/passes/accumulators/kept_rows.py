@@ -214,8 +214,7 @@ class RowTotals(Accumulator):
     def update(self, block: Block) -> None:
         totals = block.form.along_rows(block.values, np.add, np.float64)
         above = totals > 0
-        weights = np.ones(len(totals)) if block.weights is None else block.weights
-        self._add(totals[above], weights[above])
+        self._add(totals[above], block.each[above])
 
     def _add(self, sums: Vector, weights: Vector) -> None:
         self.sums, places = np.unique(np.concatenate([self.sums, sums]), return_inverse=True)

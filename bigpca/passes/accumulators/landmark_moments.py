@@ -316,7 +316,7 @@ class LandmarkMoments(Accumulator):
             compared = made_ahead(partial(_compared, block, features, self._shift), few, block.device.ahead(HELD_TILES))
             for tile, (made,) in zip(few, compared, strict=True):
                 with block.device.precise():
-                    self._add(*made, None if block.weights is None else block.weights[tile])
+                    self._add(*made, block.weights_at(tile))
 
     def _add(self, own: Block, diagonal: Vector, squares: Vector, precision: float, weights: Vector | None) -> None:
         """Add the features of a tile."""
@@ -356,8 +356,7 @@ def _compared(
     # Rounding of kernel values enters B at most by this; bounds allow for it.
     error = kernel.entry_error(A, landmarks) if kernel.needs_rows else 0.0
     B, squares = features_with_squares(K, T, device)
-    own = Block.about(device.rows(B), numbers, about, device)
-    own = own if block.weights is None else own.weighted(block.weights[tile])
+    own = Block.about(device.rows(B), numbers, about, device).weighted(block.weights_at(tile))
     yield own, kernel.diagonal_of(A), squares, entry_precision(dtype_of(B), error)
 
 

@@ -504,7 +504,7 @@ class Hits(Accumulator):
     hits: float = kept(default=0.0)
 
     def update(self, block: Block) -> None:
-        weights = np.ones(block.count) if block.weights is None else block.weights
+        weights = block.each
         self.weight += float(weights.sum())
         self.hits += float(weights[block.values[:, 0] == self.codes[block.rows - self.first_row]].sum())
 

@@ -70,8 +70,7 @@ class ObservedColumns(Accumulator):
 
     def update(self, block: Block) -> None:
         self._shift = block.shift
-        values = np.asarray(block.values)
-        own = np.ones(len(values)) if block.weights is None else block.weights
+        values, own = np.asarray(block.values), block.each
         step = cached_rows(8 * max(1, self.n_features))
         for i in range(0, len(values), step):
             strip, w = values[i : i + step].astype(np.float64), own[i : i + step]
@@ -122,8 +121,7 @@ class ObservedBlocks(Accumulator):
 
     def update(self, block: Block) -> None:
         values, first = np.asarray(block.values, np.float64), int(block.rows[0])  # block.rows numbers columns of X
-        there, columns = ~np.isnan(values), slice(first, first + values.shape[1])
-        own = np.ones(len(values)) if block.weights is None else block.weights
+        there, columns, own = ~np.isnan(values), slice(first, first + values.shape[1]), block.each
         weights = own @ there
         divisors, means = np.where(weights > 0, weights, 1), np.zeros(values.shape[1])
         for _ in range(2):  # about the first mean, so that an offset costs no digits
@@ -359,10 +357,7 @@ class ExpectedScores(Weighted, Accumulator):
         products = products_of(V)
         self.weight_sums = add_weights(self.count, self.weight_sums, block.count, block.weights)
         self.count += block.count
-        own, step = (
-            np.ones(block.count) if block.weights is None else block.weights,
-            rows_of_tile(self.n_features, self.n_scores),
-        )
+        own, step = block.each, rows_of_tile(self.n_features, self.n_scores)
         # A tile of rows at a time: the posterior of every row needs a k x k matrix of its own observed columns.
         for start in range(0, block.count, step):
             rows = slice(start, start + step)

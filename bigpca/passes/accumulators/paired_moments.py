@@ -270,8 +270,6 @@ class CrossMoments(Accumulator):
         return block_edges(self.widths)
 
     def update(self, block: Block) -> None:
-        if block.weights is not None:
-            raise TypeError("the rows have weights, which CrossMoments cannot use: copies are not independent pairs.")
         self._shift = block.shift
         self.moments.update(block)
         edges, step = self.edges, cached_rows(8 * self.n_features)

@@ -115,8 +115,19 @@ class Block:
         """What later blocks of the group are shifted by, or centred about."""
         return self.shift if self.centre is None else self.centre
 
-    def weighted(self, weights: NDArray[np.float64]) -> Block:
-        """Return the same rows with weights (rows,) > 0."""
+    @property
+    def each(self) -> NDArray[np.float64]:
+        """The weight of each row (rows,), 1 where every row counts once."""
+        return np.ones(self.count) if self.weights is None else self.weights
+
+    def weights_at(self, which: slice[int, int, None] | Integers) -> NDArray[np.float64] | None:
+        """Return the weights of some of the rows, for :meth:`weighted`."""
+        return None if self.weights is None else self.weights[which]
+
+    def weighted(self, weights: NDArray[np.float64] | None) -> Block:
+        """Return the same rows with weights (rows,) > 0; None changes nothing."""
+        if weights is None:
+            return self
         return replace(self, weights=weights, sums=self.form.column_sums(self.values, weights=weights))
 
     def strips(self, shift: Array | None = None) -> Iterator[Block]:
