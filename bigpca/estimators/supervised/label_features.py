@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
-from typing import Self, cast, overload
+from typing import Any, cast
 
 import numpy as np
 
@@ -218,14 +218,11 @@ class DeltaRows:
         """Bytes of the labels, which are held instead of Delta."""
         return int(self.values.nbytes)
 
-    @overload
-    def __getitem__(self, rows: slice) -> Self: ...
-    @overload
-    def __getitem__(self, rows: Integers) -> Matrix: ...
-    def __getitem__(self, rows: slice | Integers) -> Self | Matrix:
-        """Return the maker of a slice of rows, or rows of Delta."""
+    def __getitem__(self, rows: slice | Integers) -> Any:  # those of a slice, or a matrix
+        """Return the maker of a slice of rows, or rows of Delta: of none no maker, so that it does not travel."""
         if isinstance(rows, slice):
-            return replace(self, values=self.values[rows])
+            values = self.values[rows]
+            return replace(self, values=values) if len(values) else np.zeros((0, self.maker.count))
         chosen = self.values[rows]
         known = ~np.isnan(chosen).any(axis=1)
         if known.all():
@@ -236,7 +233,8 @@ class DeltaRows:
 
     def whole(self) -> Matrix:
         """Return Delta."""
-        return self[np.arange(len(self.values))]
+        found: Matrix = self[np.arange(len(self.values))]
+        return found
 
     def digest(self) -> str:
         """Digest of the labels and of the arrays of their features."""
