@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 from sklearn import linear_model
+from sklearn.decomposition import PCA as SklearnPCA
 from sklearn.metrics import r2_score
 from sklearn.model_selection import cross_val_score
 
@@ -417,6 +418,9 @@ FISHER, LABELLED = bp.FisherDiscriminantAnalysis(2), bp.open(X, labels=CODES)
         (lambda: bp.PCA(K).fit(X, covariates=ROWS), TypeError, "which this call does not use"),
         (lambda: bp.quality.cka(ROWS, Y2), TypeError, "which this call does not use"),
         (lambda: bp.quality.local_pca(WEIGHED, 2), TypeError, "which this call does not use"),
+        (lambda: bp.quality.reconstruction_error(SklearnPCA(2).fit(X), WEIGHED), TypeError, "this call does not use"),
+        (lambda: bp.PCA(K, nan_policy="mean").fit(ROWS), ValueError, 'with covariates: use "raise" or "omit"'),
+        (lambda: bp.ApproximatePCA(K, nan_policy="mean").fit(ROWS), ValueError, 'covariates: use "raise" or "omit"'),
         (lambda: bp.quality.plan_local_pca(WEIGHED, 2), TypeError, "which this call does not use"),
         (lambda: bp.compare_layers({"a": WEIGHED}, {"b": Y2}), TypeError, "which this call does not use"),
         (lambda: bp.ingest(ROWS, "absent/x.zarr"), TypeError, "which this call does not use"),
