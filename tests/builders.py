@@ -1,4 +1,4 @@
-"""Matrices with known answers, shared by all tests: prescribed spectra, prescribed means and scales."""
+"""Matrices with known answers, shared by all tests: prescribed spectra, means and scales; and whether bounds hold."""
 
 import re
 
@@ -161,3 +161,10 @@ def sketch_of(kind: str = "gaussian", n: int = 200, q: int = 40, seed: int = 0) 
     elif kind == "badly scaled":
         W *= np.geomspace(1.0, 1e-4, q)
     return W
+
+
+def assert_covered(bounds: Matrix, values: Vector | float, slack: Vector | float = 0.0) -> None:
+    """Every value lies between its two bounds, but for the slack."""
+    lower, upper = bounds.T
+    assert (lower <= values + slack).all()
+    assert (values <= upper + slack).all()

@@ -26,7 +26,7 @@ from bigpca.kernels import (
 )
 from bigpca.passes.reading import blocks
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
-from tests.builders import offset_data
+from tests.builders import assert_covered, offset_data
 from tests.estimators.stores import stored, unreadable
 from tests.landmarks.cases import CountedRBF, Tally
 from tests.operators.counting import Reads
@@ -334,9 +334,7 @@ def test_an_indefinite_kernel_is_said_with_its_negative_mass_and_its_bounds_hold
     mass = -values[values < 0].sum()
     # One sweep knows that of a random span alone, which shows a share of q / n = 1/4 at best.
     assert mass * (0.15 if core == "nystrom" else 0.9) <= model.negative_mass_ <= mass * (1 + 1e-12)
-    lower, upper = model.eigenvalue_bounds_.T
-    assert (lower <= values[:K]).all()
-    assert (values[:K] <= upper).all()
+    assert_covered(model.eigenvalue_bounds_, values[:K])
     assert not hasattr(model, "captured_variance_bounds_")
     np.testing.assert_allclose(
         model.eigenvalues_, values[:K], rtol={"ritz": 0.05, "nystrom": 0.15, "tutorial": 0.6}[core]
@@ -369,9 +367,7 @@ def test_fewer_positive_eigenvalues_than_components_are_said(core: str) -> None:
     said = f"30 components were requested, but a sketch of 30 columns shows {k} eigenvalues above 0: the others, and"
     assert any(str(warning.message).startswith(said) for warning in caught)
     assert not model.transform(SIGNED)[:, k:].any()
-    lower, upper = model.eigenvalue_bounds_.T
-    assert (lower <= values[:30]).all()
-    assert (values[:30] <= upper).all()
+    assert_covered(model.eigenvalue_bounds_, values[:30])
 
 
 @pytest.mark.filterwarnings("ignore:the values of the kernel hardly differ:bigpca.errors.ApproximationWarning")

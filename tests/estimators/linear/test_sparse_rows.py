@@ -14,6 +14,7 @@ from sklearn.base import clone
 
 import bigpca as bp
 from bigpca.operators.covariance import leading_value
+from tests.builders import assert_covered
 from tests.passes.kit import interrupt_after
 from tests.peaks import traced_peak
 
@@ -77,9 +78,7 @@ def assert_certified(model: Any, A: Array, tolerance: float) -> None:
     """Values and variance are those of A to ``tolerance``; the bounds hold; residuals are those of the components."""
     k = len(model.explained_variance_)
     values = np.linalg.eigvalsh(A)[::-1][:k]
-    lower, upper = model.eigenvalue_bounds_.T
-    assert (lower <= values * (1 + 1e-12)).all()
-    assert (values * (1 - 1e-12) <= upper).all()
+    assert_covered(model.eigenvalue_bounds_, values, 1e-12 * values)
     np.testing.assert_allclose(model.explained_variance_, values, rtol=tolerance, atol=tolerance * values[0] * 1e-3)
     np.testing.assert_allclose(model.total_variance_, np.trace(A), rtol=1e-6)
     V = model.components_
@@ -128,9 +127,7 @@ def test_the_bounds_of_a_sketch_hold(case: str, core: str, options: str) -> None
 
 def assert_bounded(model: Any, rows: csr_array, A: Array) -> None:
     values = np.linalg.eigvalsh(A)[::-1][: len(model.explained_variance_)]
-    lower, upper = model.eigenvalue_bounds_.T
-    assert (lower <= values * (1 + 1e-12)).all()
-    assert (values * (1 - 1e-12) <= upper).all()
+    assert_covered(model.eigenvalue_bounds_, values, 1e-12 * values)
     mean = rows.toarray().mean(axis=0) if model.center else np.zeros(rows.shape[1])
     np.testing.assert_allclose(model.mean_, mean, rtol=1e-12, atol=1e-12)
 
