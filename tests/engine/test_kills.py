@@ -104,7 +104,7 @@ def test_a_killed_scheduler_is_an_error_that_names_the_checkpoint_and_a_rerun_ha
     X = logged(store, store.with_name("log"), delay=0.02)
     with (
         scheduler_and_workers(tmp_path) as processes,
-        client_of(processes["file"], 5),
+        client_of(processes["file"], 2),
         pytest.raises(ConnectionError, match=r"the Dask scheduler is lost .*Resume with checkpoint='.*/c'\."),
     ):
         moments_of(X, checkpoint=tmp_path / "c", progress=kill)
