@@ -399,6 +399,19 @@ def _known_chunks(X: da.Array, name: str) -> Any:
     return next((dep.chunks for dep in deps if hasattr(dep, "chunks")), None)
 
 
+def largest_chunk(X: da.Array) -> int:
+    """Return the bytes of the largest chunk that the graph of X reads of a store, of which X may take a part."""
+    layers, found = graph_of(X).layers, 0.0
+    for name in layers:
+        chunks = _known_chunks(X, name.removeprefix("original-")) if name.startswith("original-") else None
+        if chunks is not None and not np.isnan(rows := max(chunks[0], default=0)):
+            node = dict(layers[name])[name]
+            source = _source_behind(getattr(node, "value", node))
+            if isinstance(source, Source) and not source.in_memory:
+                found = max(found, rows * source.row_bytes)
+    return math.ceil(found)
+
+
 def sources_in(X: da.Array) -> list[Any]:
     """Return the objects from which the graph of X reads."""
     nodes = [dict(layer)[name] for name, layer in graph_of(X).layers.items() if name.startswith("original-")]

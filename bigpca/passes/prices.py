@@ -67,8 +67,7 @@ def priced(rows: Rows, count: int = 1, dtype: DType = DOUBLE) -> Priced:
     if rows.steps:
         work, form = chain_cost(rows.steps, form)
     beside = rows.counted.bytes_for(form.rows, form.values * form.value_bytes)
-    if origin.view is not None:  # the chunk being read, and its decoded form
-        beside += 2 * math.ceil(max(origin.sample_chunks, default=0) * origin.sample_bytes)
+    beside += origin.chunk_bytes
     if origin.stored is not None:
         beside += origin.stored.decoding_bytes(rows.viewed_columns)
     changed = origin.owned or any(step.f.changes for step in rows.stored_steps)

@@ -29,6 +29,7 @@ from bigpca.data.dask_arrays import (
     carries_beside,
     graph_of,
     held_rows,
+    largest_chunk,
     open_source,
     source_of,
     view_of,
@@ -332,6 +333,14 @@ class Origin:
                 found = digest([source.token() for source in self.sources])
         self._digest = found
         return found
+
+    @cached_property
+    def chunk_bytes(self) -> int:
+        """Bytes of a chunk that is read for the rows of a slab, beyond these: it is made whole, and then cut."""
+        chunk = math.ceil(max(self.sample_chunks, default=0) * self.sample_bytes)
+        if self.view is not None:
+            return 2 * chunk  # and its decoded form
+        return 0 if self.stored is not None else max(0, largest_chunk(self.samples) - chunk)
 
     @cached_property
     def unstamped(self) -> str:

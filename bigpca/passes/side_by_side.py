@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -12,7 +13,7 @@ import numpy as np
 import bigpca.dask_array as da
 from bigpca.arrays import DType, Integers
 from bigpca.data.batches import blocks_in_batches, reject_batches
-from bigpca.data.dask_arrays import LEFT_OUT, array_of, carried, graph_of, open_source
+from bigpca.data.dask_arrays import LEFT_OUT, array_of, carried, graph_of, largest_chunk, open_source
 from bigpca.data.source import MemoryRows, Source, of_task
 from bigpca.data.sparse import beside
 from bigpca.engine.interfaces import Inputs
@@ -40,6 +41,8 @@ class SideBySide(Origin):
         Those.
     pieces : tuple of int
         The row chunks in which they are read if all are arrays in memory; empty for others.
+    chunk_bytes : int
+        Those of chunks of Dask arrays of which slabs take a part.
     direct : tuple of Source
         Their sources, if rows are read without a graph: of dense sides, one of them stored and others in memory.
     in_memory : bool
@@ -48,6 +51,7 @@ class SideBySide(Origin):
 
     several: tuple[Origin, ...] = ()
     pieces: tuple[int, ...] = ()
+    chunk_bytes: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -223,7 +227,19 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     whole = da.concatenate([array.astype(dtype) for array in cut], axis=1)
     joined = array_of(graph_of(whole), whole.name, whole.chunks, form.meta(dtype))
     lazy = any(side.origin.lazy for side in sides)
-    origin = SideBySide(None, Arrays(joined, joined, joined), lazy=lazy, several=each)
+    # Of a side that is not read in pieces a chunk is held for the slabs that are cut of it, and the next one is read.
+    rows = max(arrays[lead].chunks[0], default=0)
+    beyond = (
+        largest_chunk(array) - math.floor(rows * side.origin.row_bytes)
+        for array, side in zip(arrays, sides, strict=True)
+    )
+    origin = SideBySide(
+        None,
+        Arrays(joined, joined, joined),
+        lazy=lazy,
+        several=each,
+        chunk_bytes=2 * sum(max(0, one) for one in beyond),
+    )
     return Rows(origin=origin, counted=sides[0].counted, seed=sides[0].seed)
 
 

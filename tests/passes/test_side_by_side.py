@@ -194,3 +194,18 @@ def test_blocks_that_do_not_belong_together_are_rejected(batches: Any, message: 
 def test_rows_in_batches_beside_a_store_are_rejected() -> None:
     with pytest.raises(TypeError, match=r"^X comes in batches, but X and Y are read side by side, in any order, but"):
         beside(bp.from_batches([A]), B)
+
+
+def test_a_chunk_of_which_rows_are_a_part_is_planned(tmp_path: Path) -> None:
+    write_store(tmp_path / "x.zarr", normal(4000, 64), chunks=(500, 64))
+    write_store(tmp_path / "y.zarr", normal(3000, 80), chunks=(30, 80))
+    X, other = bp.open(tmp_path / "x.zarr"), bp.open(tmp_path / "y.zarr")
+    whole = X.nbytes  # one of Dask's chunks
+    for plan in (
+        bp.PCA(2, solver="covariance").plan(X[:, :2]),
+        bp.PCA(2, solver="covariance").plan(X[:, [3, 5]]),
+        bp.CCA(2).plan(other, X[:3000, :2]),
+        bp.PCA(2, solver="covariance").plan(other, covariates=X[:3000, :2]),
+    ):
+        assert plan.peak_bytes > whole
+    assert bp.PCA(2, solver="covariance").plan(bp.open(tmp_path / "x.zarr", columns=[0, 1])).peak_bytes < whole
