@@ -197,7 +197,7 @@ def test_rows_in_batches_beside_a_store_are_rejected() -> None:
 
 
 def test_a_chunk_of_which_rows_are_a_part_is_planned(tmp_path: Path) -> None:
-    write_store(tmp_path / "x.zarr", normal(4000, 64), chunks=(500, 64))
+    write_store(tmp_path / "x.zarr", normal(60_000, 64), chunks=(5000, 64))
     write_store(tmp_path / "y.zarr", normal(3000, 80), chunks=(30, 80))
     X, other = bp.open(tmp_path / "x.zarr"), bp.open(tmp_path / "y.zarr")
     whole = X.nbytes  # one of Dask's chunks
@@ -207,5 +207,4 @@ def test_a_chunk_of_which_rows_are_a_part_is_planned(tmp_path: Path) -> None:
         bp.CCA(2).plan(other, X[:3000, :2]),
         bp.PCA(2, solver="covariance").plan(other, covariates=X[:3000, :2]),
     ):
-        assert plan.peak_bytes > whole
-    assert bp.PCA(2, solver="covariance").plan(bp.open(tmp_path / "x.zarr", columns=[0, 1])).peak_bytes < whole
+        assert plan.process_bytes > whole
