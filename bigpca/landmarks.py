@@ -300,7 +300,18 @@ def _given_numbers(numbers: Array, request: LandmarkRequest) -> Landmarks:
 
 
 def given_passes(landmarks: Array, request: LandmarkRequest) -> tuple[Read[Folded[RowsAt]], ...]:
-    """Declare the pass of :func:`given`; none if rows were given."""
+    """Declare the pass of :func:`given`; none if rows were given.
+
+    Raises
+    ------
+    ValueError
+        For given rows beside covariates, whose effect cannot be taken out of them.
+    """
+    if landmarks.ndim != 1 and request.rows.origin.widths:
+        raise ValueError(
+            f"sampling has {len(landmarks)} rows, but not their covariates, whose effect is taken out of the rows of "
+            "X. Give the numbers of rows of X."
+        )
     if landmarks.ndim != 1:
         return ()
     rows, dtype = request.rows, working_dtype(request.rows.dtype)

@@ -203,6 +203,7 @@ def test_so_many_rows_count_less_as_covariates_are_independent() -> None:
         (lambda: bp.ApproximatePCA(1, nan_policy="mean").fit(X, covariates=Z), ValueError, "'mean' cannot be used"),
         (lambda: bp.KernelPCA(1).fit(X, covariates=np.eye(N)), ValueError, "239 covariates determine all columns"),
         (lambda: bp.ApproximatePCA(1).fit(bp.from_batches([X]), covariates=Z), TypeError, "are read side by side"),
+        (lambda: bp.NystromKernelPCA(1, sampling=X[:9]).plan(bp.open(X, covariates=Z)), ValueError, "9 rows, but not"),
     ],
 )  # fmt: skip
 def test_what_has_no_residuals_says_so(call: Any, error: type[Exception], message: str) -> None:
