@@ -232,6 +232,7 @@ def side_by_side(sides: Sequence[Rows], names: Sequence[str] = "XY") -> Rows:
     beyond = (
         largest_chunk(array) - math.floor(rows * side.origin.row_bytes)
         for array, side in zip(arrays, sides, strict=True)
+        if array is side.X  # else in pieces
     )
     origin = SideBySide(
         None,

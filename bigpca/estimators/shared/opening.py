@@ -143,10 +143,13 @@ def with_covariates(model: BaseEstimator, rows: Rows, covariates: Unchecked, *, 
         own, at = brought(rows.X, "covariates", covariates)
         if own:
             places, found = at, [(Rows.opened(base), given) for base, given in own]
-    parts = [open_side(given, name, "Z", beside=base) for base, given in found]
-    if places is not None or len(parts) > 1:  # of some of the rows that were opened, or of several such
-        for (base, _), part in zip(found, parts, strict=True):
-            check_paired([base, part], "XZ")
+    parts = list[Rows]()
+    joined = places is not None or len(found) > 1  # of some of the rows that were opened, or of several such
+    for base, given in found:
+        parts.append(open_side(given, name, "Z", beside=base))
+        if joined:
+            check_paired([base, parts[-1]], "XZ")
+    if joined:
         known = [part.viewed_columns if part.origin.names is None else list(part.origin.names) for part in parts]
         if any(one != known[0] for one in known):
             raise ValueError(f"the rows of X were opened with different covariates: {brief(known)}. Give all the same.")
