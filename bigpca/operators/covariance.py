@@ -322,12 +322,14 @@ class CovarianceOperator(Weighted, Operator):
         self._summed = True
         self.count, self.omitted, self._shift = found.count, found.omitted, found.mean
         self.weight_sums, self.centring_error = found.weight_sums, found.centring_error
+        # sum w x^2 = sum w (x - m)^2 + (sum w) m^2, without cancellation.
         about = found.squares if self.center else found.squares + self.weight * found.mean**2
         if self.scaled:
             if self.scale is None:  # kept by refine: with another scale, earlier products would be of another matrix
                 self.scale = column_scale(found.squares, found.mean, self.count, self.scaled, self.weight)
             about = about / self.scale**2
         self.mean = found.mean if self.center else np.zeros(self.size)
+        # The trace is known from the columns, whichever eigenvalues are computed: it bounds what they miss.
         self.trace = float(about.sum()) / self._divisor
         rounding = 0.0
         if not found.sparse:

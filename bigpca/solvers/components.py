@@ -305,6 +305,7 @@ def minka_rank(spectrum: Vector, n_samples: int) -> int:
     d = len(spectrum)
     if d == 1 or spectrum[0] <= 0:
         return 1
+    # The evidence does not depend on the unit, so lambda_1 is 1.
     s = np.maximum(spectrum / spectrum[0], 0.0)
     ranks = np.arange(1, d)
     candidates = ranks[s[ranks - 1] >= SMALLEST]

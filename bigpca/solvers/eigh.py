@@ -341,6 +341,7 @@ def numerical_rank(eigenvalues: Vector, d: int) -> int:
     """
     if eigenvalues.size == 0:
         return 0
+    # A backward stable solver finds those of S + E with |E|_2 up to about d eps |S|_2.
     level = d * float(np.finfo(np.float64).eps) * float(np.max(eigenvalues))
     return int(np.count_nonzero(eigenvalues > level))
 

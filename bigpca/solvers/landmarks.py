@@ -51,6 +51,7 @@ def spread_share(K: Matrix) -> float:
     """
     roots: Vector = np.sqrt(np.maximum(np.diagonal(K), 0.0))
     scale = np.divide(1.0, roots, out=np.zeros(len(K)), where=roots > 0)
+    # Of images of length 1, |mean|^2 = 1'K 1 / n^2, and the variance is 1 less that.
     mean, count = float(scale @ K @ scale), int(np.count_nonzero(scale))
     return min(1.0, OFFSET * max(0.0, 1.0 - mean / max(1, count) ** 2))
 

@@ -65,6 +65,7 @@ def unbiased_rounding(squares: Matrix, norms: Vector, products: Matrix, n: int, 
 
 def alignment(hsic: Matrix) -> Matrix:
     """Return ``hsic_ij / sqrt(hsic_ii hsic_jj)``, whose diagonal is exactly 1; NaN where hsic_ii is not positive."""
+    # An unbiased estimate may be negative: then there is no root, and no alignment.
     own = np.diagonal(hsic)
     with np.errstate(invalid="ignore"):
         roots = np.sqrt(np.where(own > 0, own, np.nan))

@@ -260,6 +260,7 @@ class Whitening:
         ValueError
             If the power of a variance is beyond float64: scores would be 0, or infinite.
         """
+        # Dividing by a variance that is rounding would make unit noise of nothing.
         used = np.where(variances > rounding_level(variances, rank), variances, 0.0)
         if self.power == 0.5 and self.epsilon == 0:
             return np.sqrt(used)

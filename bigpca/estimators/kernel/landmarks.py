@@ -255,6 +255,7 @@ def landmark_expansion(features: LandmarkMap, V: Matrix, mean: Vector) -> Expans
 
     The mean of ``k(x, L)`` over all rows is ``K_mm c`` with the weights ``c = T mean`` of the mean of the images.
     """
+    # (B - mean) V = k(x, L) T V - mean'V: coefficients of the landmarks, and a constant.
     T, device = features.transform, device_of_solve(len(features.transform))
     weights = T @ mean
     expansion = Expansion(

@@ -449,6 +449,7 @@ def add_weights(count: int, sums: WeightSums, more: int, weights: Vector | Weigh
         return None
     if isinstance(weights, np.ndarray):
         weights = float(weights.sum()), float(weights @ weights)
+    # A row without a weight counts as 1, so sum w = sum w^2 = the number of rows.
     (total, squares), (added, more_squares) = sums or (count, count), weights or (more, more)
     return total + added, squares + more_squares
 
@@ -547,6 +548,7 @@ def standardized_columns(
     """Return the columns of a block of all rows, centred, scaled and times the square roots of the weights, with their
     means and sums of squares about these; ``values`` are those of the block, possibly in a wider precision.
     """
+    # What the first rows gave as a shift is near the mean, but not it.
     residual, deviations = column_moments(block, center)
     mean = block.shift + residual
     if center:
@@ -555,6 +557,7 @@ def standardized_columns(
         count, weight = int(np.count_nonzero(block.each)), float(block.each.sum())
         values = values / _scale_of(deviations, mean, count, scale, weight)[0].astype(values.dtype)
     if block.weights is not None:
+        # (w^1/2 x)(w^1/2 x)' = w x x': products of these rows are weighted.
         values = np.asarray(scaled_rows(values, np.sqrt(block.weights)))
     return values, mean, deviations
 
@@ -611,6 +614,7 @@ def _scale_of(
         return scale.of(mean), np.zeros(0, np.int64)
     variance = np.maximum(squares, 0) / ((count if weight is None else weight) or 1)
     eps = np.finfo(np.float64).eps
+    # Sums of n values near the mean err by up to n eps mean, so a constant column may have its square as variance.
     constant = variance <= count * eps * variance + (count * mean * eps) ** 2
     # Of columns that vary the smallest variance, and of others the smallest mean whose square may have been lost.
     for columns, sizes, suffix in (

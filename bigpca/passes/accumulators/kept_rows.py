@@ -217,6 +217,7 @@ class RowTotals(Accumulator):
         self._add(totals[above], block.each[above])
 
     def _add(self, sums: Vector, weights: Vector) -> None:
+        # A count of every sum that occurs is all that an exact median needs, and merges as a sum does.
         self.sums, places = np.unique(np.concatenate([self.sums, sums]), return_inverse=True)
         if len(self.sums) > MOST_SUMS:
             raise ValueError(

@@ -89,6 +89,7 @@ class ObservedColumns(Accumulator):
     def merge(self, other: ObservedColumns) -> ObservedColumns:
         weights = self.weights + other.weights
         share = other.weights / np.where(weights > 0, weights, 1)
+        # Chan, Golub & LeVeque, eq. 2.1, column by column: each has the weights of its own values.
         means = np.where(self.weights > 0, self.means + (other.means - self.means) * share, other.means)
         return ObservedColumns(self.n_features, self.totals + other.totals, weights, means)
 
@@ -175,6 +176,7 @@ class ObservedPairs(Weighted, Accumulator):
         values = np.asarray(block.values)
         there = ~np.isnan(values)
         products, pairs = self._grams
+        # About the shift a gap counts as 0: it adds nothing to a product, and its pair is not counted.
         values = np.where(there, values, 0).astype(np.float64, copy=False)
         self.packed = products.add(self.packed, values, block.weights)
         self.pairs = pairs.add(self.pairs, there.astype(values.dtype), block.weights)
@@ -278,6 +280,7 @@ def expected(left: Matrix, there: Matrix, V: Matrix, products: Matrix) -> tuple[
     i, j = np.triu_indices(k)
     A = np.empty((len(left), k, k))
     A[:, i, j] = A[:, j, i] = there @ products
+    # The prior of the scores is N(0, I), so A = V_o'V_o + I has an inverse also for rows with few values.
     A[:, range(k), range(k)] += 1
     inverse, across = np.asarray(np.linalg.inv(A), np.float64), left @ V
     return A, inverse, across, np.einsum("nij,nj->ni", inverse, across)

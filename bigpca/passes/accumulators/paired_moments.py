@@ -275,6 +275,8 @@ class CrossMoments(Accumulator):
         edges, step = self.edges, cached_rows(8 * self.n_features)
         for i in range(0, block.count, step):
             rows = block.values[i : i + step].astype(np.float64, copy=False)
+            # u_i(t) = |x_i(t)|^2 of each block: the diagonal of its kernel matrix, which the unbiased estimate leaves
+            # out.
             u = np.stack([np.einsum("ij,ij->i", rows[:, one], rows[:, one]) for one in edges])
             self.norms += u.sum(axis=1)
             self.products += u @ u.T
@@ -284,6 +286,7 @@ class CrossMoments(Accumulator):
         shift = self._shift
         super().close()
         if shift is not None and self.count:
+            # From sums about the shift to sums about the mean: z = x - shift becomes z - offset.
             offset = self.moments.mean - shift
             self.norms, self.products, self.vectors = self._moved(-offset, self.count * offset)
 
@@ -302,6 +305,7 @@ class CrossMoments(Accumulator):
         G = multiply_packed(self.moments.packed, D) + np.outer(sums / max(n, 1), ds)
         e1 = 2 * ds + n * c
         ee = 4 * D.T @ G + 2 * np.outer(ds, c) + 2 * np.outer(c, ds) + n * np.outer(c, c)
+        # sum u e' = 2 (sum u z') D + (sum u) c', and (u + e)(u + e)' = u u' + u e' + e u' + e e'.
         shared = 2 * self.vectors @ D + np.outer(self.norms, c)
         added = np.outer(self.norms, d) + 2 * G.T + np.outer(c, sums) + np.outer(e1, d)
         return self.norms + e1, self.products + (shared + shared.T + ee), self.vectors + added

@@ -307,6 +307,7 @@ class BestRows(Accumulator):
         if self.rows is not None:
             rows, indices = np.concatenate([self.rows, rows]), np.concatenate([self.indices, indices])
             keys, weights = np.concatenate([self.keys, keys]), np.concatenate([self.weights, weights])
+        # The smallest keys of a union are among the smallest of its parts: any grouping draws the same rows.
         best = np.lexsort((indices, keys))[: self.wanted]
         self.rows, self.indices, self.keys, self.weights = rows[best], indices[best], keys[best], weights[best]
 
