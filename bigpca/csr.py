@@ -38,6 +38,11 @@ TILE_BYTES = 1 << 18  # of the dense matrix: one row of it for each column of a 
 TILE_VALUES = 8  # stored values of a row that a tile should hold on average, so that the loops are worth their start
 INDEX_BYTES = 4  # of a stored value's column, in the blocks that tasks read
 SPARSE_SLAB_BYTES = 36 << 20  # two chunks of 16 MiB or one of 32, with their row ends, whatever the rounding of rows
+GRAM_TILE_VALUES = 1 << 17  # stored values of a tile, 1.5 MiB with their columns
+TILE_VALUE_BYTES = 3 * 16  # of a value of a tile about others: the terms of a difference and the result
+SAMPLED = 1024  # rows that say which columns nearly all rows store
+FULL = 0.9  # share of rows that store a column, above which the others store its zeros too
+PAIR_FLOPS = {4: 100, 8: 50}  # operations of a dense product in the time of one pair of stored values, by item size
 STRICT = frozenset(("contract", "nsz"))  # no reordering of sums
 
 
@@ -323,11 +328,6 @@ def _residuals_above_zero(
 #
 # Compiled on first use in each process, as :mod:`bigpca.csr`. Every sum is in the order of the rows, so that its bits
 # do not depend on tiles; values are multiplied in float64, where products of float32 are exact.
-GRAM_TILE_VALUES = 1 << 17  # stored values of a tile, 1.5 MiB with their columns
-TILE_VALUE_BYTES = 3 * 16  # of a value of a tile about others: the terms of a difference and the result
-SAMPLED = 1024  # rows that say which columns nearly all rows store
-FULL = 0.9  # share of rows that store a column, above which the others store its zeros too
-PAIR_FLOPS = {4: 100, 8: 50}  # operations of a dense product in the time of one pair of stored values, by item size
 
 
 def prefers_strips(rows: csr_array) -> bool:

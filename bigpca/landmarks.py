@@ -552,7 +552,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     The centres minimise a bound on the Nyström approximation's error for distance kernels (Zhang, Tsang & Kwok 2008).
     Two reads of X per iteration and up to fifteen for start and end, by far the most of all samplings; no kernel
     evaluations. The centres depend on the chunks of X as well as on the seed, since dask-ml draws its random numbers
-    chunk by chunk. Sparse rows are made dense in chunks of at most 64 MiB.
+    chunk by chunk; chunks are cut so that distances to the candidates of k-means||, 10 m for each row, are 64 MiB.
     Equal centres (if X has fewer than m distinct rows) are returned once.
 
     Raises
@@ -569,7 +569,7 @@ def kmeans(request: LandmarkRequest) -> Landmarks:
     (cost,) = kmeans_passes(request)
     from dask_ml.cluster import KMeans  # heavy, and needed here only
 
-    X = whole_rows(mapped_lazily(request.rows), working_dtype(request.rows.dtype))
+    X = whole_rows(mapped_lazily(request.rows), working_dtype(request.rows.dtype), 2 * request.count * INIT_ROUNDS)
     seed = int(integers(request.seed, "kmeans", 0, 1, 1, 2**31 - 1)[0, 0])
     clusters = KMeans(
         request.count,
@@ -614,8 +614,12 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     check_any_order(request.rows, 'sampling="kmeans"')
     # Centres and distances beside one chunk: what dask-ml holds, since it does not say.
     rows, m, dtype = request.rows, request.count, working_dtype(request.rows.dtype)
-    chunk_rows, candidates, itemsize = dense_chunk_rows(rows.X, dtype), 2 * m * INIT_ROUNDS, dtype.itemsize
-    read, distances = chunk_rows * rows.n_columns * itemsize, chunk_rows * candidates * (itemsize + 1)
+    candidates, itemsize = 2 * m * INIT_ROUNDS, dtype.itemsize
+    chunk_rows = dense_chunk_rows(rows.X, dtype, candidates)
+    read = (
+        max(rows.X.chunks[0], default=0) * rows.n_columns * itemsize
+    )  # of which each chunk that is compared is a part
+    distances = chunk_rows * candidates * (itemsize + 1)
     work = float(rows.n_rows) * 3 * m
     held = candidates * rows.n_columns * (itemsize + 8)
     cost = read_cost(rows, "k-means", NO_ROWS, (), DOUBLE, flops=work, read=read, scratch=distances, driver_bytes=held)

@@ -629,20 +629,20 @@ def _array_behind(X: da.Array, blocks: dict[Any, Any]) -> Array | None:
     return base
 
 
-def whole_rows(X: da.Array, dtype: np.dtype[Any]) -> da.Array:
+def whole_rows(X: da.Array, dtype: np.dtype[Any], width: int) -> da.Array:
     """Return X in a dtype, and in dense chunks of whole rows in the host's memory, of :func:`dense_chunk_rows`."""
+    rows = dense_chunk_rows(X, dtype, width)
+    X = X.rechunk((tuple(part for chunk in X.chunks[0] for part in regular_chunks(chunk, rows)), -1))
     if not is_csr(X._meta) and not place_name(X._meta):
-        return X.astype(dtype).rechunk({1: -1})
-    rows = dense_chunk_rows(X, dtype)
-    parts = tuple(part for chunk in X.chunks[0] for part in regular_chunks(chunk, rows))
-    return X.rechunk((parts, -1)).map_blocks(_dense_block, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
+        return X.astype(dtype)
+    return X.map_blocks(_dense_block, dtype, dtype=dtype, meta=np.empty((0, 0), dtype))
 
 
-def dense_chunk_rows(X: da.Array, dtype: np.dtype[Any]) -> int:
-    """Return the rows of the largest chunk of :func:`whole_rows`: of sparse rows, at most those of 64 MiB."""
-    largest = max(X.chunks[0], default=0)
-    most = max(1, DASK_CHUNK_BYTES // max(1, int(X.shape[1]) * dtype.itemsize))
-    return min(largest, most) if is_csr(X._meta) else largest
+def dense_chunk_rows(X: da.Array, dtype: np.dtype[Any], width: int) -> int:
+    """Return the rows of the largest chunk of :func:`whole_rows`: at most those of which ``width`` numbers each, of
+    sparse rows all columns, are 64 MiB."""
+    width = max(width, int(X.shape[1])) if is_csr(X._meta) else width
+    return min(max(X.chunks[0], default=0), max(1, DASK_CHUNK_BYTES // max(1, width * dtype.itemsize)))
 
 
 def _dense_block(block: Any, dtype: np.dtype[Any]) -> Array:

@@ -30,6 +30,8 @@ from bigpca.solvers.eigh import top_eigenpairs
 
 TINY = float(np.finfo(np.float64).tiny)  # in place of the norm 0
 
+STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed
+
 
 def similarity(components_a: ArrayLike, components_b: ArrayLike) -> Vector:
     """Compare axes one by one: ``Sim_i = |v_i' v2_i| / (|v_i| |v2_i|)``, 1 for the same axis up to its sign.
@@ -295,9 +297,6 @@ def _gaussian(moments: Moments) -> tuple[Vector, Matrix]:
     """
     values, vectors = top_eigenpairs(moments.scatter / (moments.weight - 1))
     return moments.mean, np.asarray(vectors * np.sqrt(values)[:, None])
-
-
-STRIP_BYTES = 4 * MIB  # of float64 rows processed at a time, so that no second slab is needed
 
 
 def strip_rows(d: int) -> int:

@@ -18,6 +18,15 @@ from typing import Any
 from bigpca.errors import printable
 from bigpca.plots.style import ACCENT, GRID, INK, plain_figure
 
+MAX_SHOWN = 60  # rows of a table on the page; its file has all
+WIDTH, HEIGHT = 5.6, 3.9  # inches: text keeps its size on a telephone
+DPI = 144  # of what is drawn as an image: many points, pictures
+FOLLOWING = {INK: "currentColor", ACCENT: "var(--accent)", GRID: "var(--grid)", "#000000": "currentColor"}
+_DROPPED = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.DOTALL)
+_TAG = re.compile(r"<[^>]+>")
+_NAMED = re.compile(r'(\bid="|href="#|url\(#)')
+_SIZE = re.compile(r'\s(?:width|height)="[\d.]+pt"')
+
 
 class Verdict(StrEnum):
     """What a light shows."""
@@ -152,15 +161,7 @@ class Report:
     notes: Sequence[str]
 
 
-MAX_SHOWN = 60  # rows of a table on the page; its file has all
 SYMBOLS = {Verdict.PASS: "✓", Verdict.WARNING: "!", Verdict.FAIL: "✗", Verdict.NONE: "?"}
-WIDTH, HEIGHT = 5.6, 3.9  # inches: text keeps its size on a telephone
-DPI = 144  # of what is drawn as an image: many points, pictures
-FOLLOWING = {INK: "currentColor", ACCENT: "var(--accent)", GRID: "var(--grid)", "#000000": "currentColor"}
-_DROPPED = re.compile(r"<\?xml.*?\?>|<!DOCTYPE.*?>|<!--.*?-->|<metadata>.*?</metadata>", re.DOTALL)
-_TAG = re.compile(r"<[^>]+>")
-_NAMED = re.compile(r'(\bid="|href="#|url\(#)')
-_SIZE = re.compile(r'\s(?:width|height)="[\d.]+pt"')
 
 
 def render(report: Report) -> str:

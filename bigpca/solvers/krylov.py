@@ -259,8 +259,8 @@ class KrylovBasis:
             return 0.0
         V = self.vectors[:start]
         each = len(rows) * start
-        # All inner products first, then all subtractions: classical Gram-Schmidt by matrix products, of which one step
-        # leaves rounding.
+        # All inner products first, then all subtractions: classical Gram-Schmidt by matrix products. One step leaves
+        # rounding.
         overlap = sum_strips(lambda j: rows[:, j] @ V[:, j].T, self.N, each)
 
         def subtract(j: Strip) -> None:
