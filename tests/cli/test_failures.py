@@ -74,7 +74,9 @@ def test_a_code_means_the_same_in_every_command(line: str, tmp_path: Path, monke
     for name in ("damaged model.zarr", "damaged rows.zarr"):
         shutil.copytree("m.zarr" if "model" in name else "rows.zarr", name)
         next(one for one in Path(name).rglob("c/**/*") if one.is_file()).write_bytes(b"x")
-    expected = {"none.zarr": 3}
+    Path("forged.zarr").mkdir()
+    Path("forged.zarr", "zarr.json").write_text("{")
+    expected = {"none.zarr": 3, "forged.zarr": 6 if line in OF_MODELS.values() and line != "info {}" else 3}
     if line in OF_MODELS.values():
         expected |= {"damaged model.zarr": 6} | ({} if line == "info {}" else {"rows.zarr": 6})
     elif line not in ("info {}", "verify {}", "plan {} -k 2"):  # which take a model, or read no chunk
@@ -114,6 +116,7 @@ def test_an_error_is_one_paragraph_on_stderr_and_a_traceback_only_with_debug(sto
         (["fit", "x", "--method", "fishr"], "'fishr' is not one of"),
         (["fit", "x", "--n-components", "abc"], "'abc' is not valid: it is not a number. How many: an integer"),
         (["fit", "x", "--memory-limit", "xyz"], "'xyz' is not a size"),
+        (["fit", "x", "--solver", "magic"], "'magic'"),
         (["fit", "x", "--nope"], "No such option"),
         (["plan"], "SOURCE"),
         (["bogus"], "No such command 'bogus'"),

@@ -330,8 +330,9 @@ def test_members_of_groups_are_found_or_listed(version: Any, tmp_path: Path) -> 
     group.create_array("more", data=X)
     with pytest.raises(ValueError, match="holds 2 arrays with two dimensions or more"):
         sources.open(tmp_path / "g.zarr")
-    with pytest.raises(KeyError, match="is one Zarr array, so it has no member 'a'"):
-        sources.open(store(tmp_path), member="a")
+    for array in (store(tmp_path), zarr.open_array(f"{tmp_path}/x.zarr"), zarr.array(X)):
+        with pytest.raises(KeyError, match="is one Zarr array, so it has no member 'a'"):
+            sources.open(array, member="a")
 
 
 def test_urls_are_left_to_zarr(tmp_path: Path) -> None:

@@ -60,16 +60,20 @@ class Killer:
         return sum(isinstance(event, kind) for event in self.events)
 
 
-@pytest.mark.parametrize("with_checkpoint", [False, True])
+@pytest.mark.parametrize("way", ["no checkpoint", "kept on workers", "workers write", "the client writes"])
 def test_two_workers_give_the_bits_of_one_thread(
-    with_checkpoint: bool, store: Path, expected: Any, client: Client, tmp_path: Path
+    way: str, store: Path, expected: Any, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    checkpoint = tmp_path / "c" if with_checkpoint else None
-    events: list[Event] = []
-    found = moments_of(bp.open(store), checkpoint=checkpoint, progress=events.append)
-    assert bits(found) == expected
-    assert rows_read(events) == N
-    assert sum(isinstance(e, CheckpointEvent) for e in events) == (64 if with_checkpoint else 0)
+    if way == "kept on workers":
+        monkeypatch.setattr(cluster_module, "CLIENT_BYTES", 0)
+    if way == "the client writes":
+        monkeypatch.setattr(cluster_module, "_workers_see", lambda client, directory: False)
+    checkpoint = tmp_path / "c" if "write" in way else None
+    for read in (N, 0) if checkpoint else (N,):
+        events: list[Event] = []
+        assert bits(moments_of(bp.open(store), checkpoint=checkpoint, progress=events.append)) == expected
+        assert rows_read(events) == read
+        assert sum(isinstance(e, CheckpointEvent) for e in events) == (64 if checkpoint and read else 0)
 
 
 def test_a_worker_of_two_threads_gives_the_bits_of_one(store: Path, expected: Any) -> None:

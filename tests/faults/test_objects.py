@@ -28,6 +28,7 @@ from bigpca.data.sources import rows_stamp
 from bigpca.data.zarr_arrays import ZarrReader
 from bigpca.engine.events import CheckpointEvent, Event, GroupEvent, PassEvent
 from bigpca.passes.rows import Rows
+from tests.cli.running import run, run_json, words
 from tests.forks import ended
 from tests.passes.kit import normal
 
@@ -295,6 +296,21 @@ def test_appended_rows_are_told_from_changed_ones(kind: str, store: Store) -> No
     with store.edited() as z:
         z[CHUNK] += 1
     assert rows_stamp(bp.open(store.opened()), N - 3) not in (before, grown)
+
+
+@pytest.mark.parametrize("kind", ["s3", "http", "memory"])
+def test_an_update_at_a_url_reads_what_was_appended_and_rejects_what_was_changed(store: Store, tmp_path: Path) -> None:
+    url, old, new = store.opened(), tmp_path / "m.zarr", tmp_path / "n.zarr"
+    assert run("fit", url, "-k", 2, "--model", old, "--quiet").exit_code == 0
+    with store.edited() as z:
+        z.append(NEW)
+    assert run_json("fit", url, "--update", old, "--model", new)["appended"] == N
+    expected = bp.PCA(2).fit(np.concatenate([OLD, NEW]))
+    np.testing.assert_allclose(bp.load(new).explained_variance_, expected.explained_variance_, rtol=1e-5)
+    with store.edited() as z:
+        z[CHUNK] += 1
+    said = run("fit", url, "--update", new, "--model", tmp_path / "o.zarr")
+    assert (said.exit_code, "are not the same" in words(said.output)) == (3, True), said.output
 
 
 @pytest.mark.parametrize("kind", ["s3", "obstore"])

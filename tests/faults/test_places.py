@@ -100,6 +100,8 @@ def test_an_array_has_the_bits_of_one_on_a_disk(
     assert np.array_equal(read(place), read(tmp_path / "local.zarr"))
     with pytest.raises(OutputExistsError, match=r"exists already \(a Zarr array"):
         run(place)
+    bp.ingest(place, copy := beside(place, "-copy"))
+    assert np.array_equal(bp.data.stored_keys(copy), bp.data.stored_keys(place))  # which it inherits
 
 
 class Stop(BaseException):
@@ -478,6 +480,30 @@ def test_another_run_that_takes_the_output_over_is_noticed(place: ObjectStore) -
             two.finish(Annotations(provenance={"by": "two"}))
     assert np.array_equal(read(place), EXPECTED + 1)
     assert json.loads(stored(place)["provenance/zarr.json"])["attributes"] == {"by": "two"}
+
+
+@enforced
+@pytest.mark.parametrize("late", [False, True])
+def test_another_run_that_takes_the_output_over_and_leaves_is_noticed(
+    late: bool, place: ObjectStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def come_and_go(*given: Any, **more: Any) -> list[str]:
+        with suppress(KeyError), begin(place, identity="two", overwrite=True):
+            raise KeyError
+        return []
+
+    with begin(place) as one:
+        fill(one)
+        if late:  # after the chunks were listed
+            monkeypatch.setattr(objects, "put_members", come_and_go)
+        else:
+            come_and_go()
+        with pytest.raises(OutputLockedError, match="was deleted since it was put"):
+            one.finish()
+    assert "zarr.json" not in stored(place)
+    monkeypatch.undo()
+    write_output(place)
+    assert not [key for key in stored(place) if key.startswith(".bigpca")]
 
 
 @enforced

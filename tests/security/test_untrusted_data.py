@@ -161,6 +161,13 @@ def test_false_shapes_and_chunks_are_rejected_before_memory_is_asked_for(
         bp.open(path)
 
 
+def test_a_shard_far_larger_than_its_array_is_rejected(tmp_path: Path) -> None:
+    path = store(tmp_path, chunks=(5, 6), shards=(10, 6))
+    edit(path, lambda content: content["chunk_grid"]["configuration"].update(chunk_shape=[10**9, 6]))
+    with little_memory(), pytest.raises(ValueError, match="24,000,000,000 bytes, but at most 480 of them"):
+        bp.open(path)
+
+
 def test_rows_that_no_list_can_hold_are_rejected_in_every_format(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:  # nothing is stored: 3 KiB
         file.create_dataset("x", (10**12, 4), "f4", chunks=(100, 4))

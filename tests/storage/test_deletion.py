@@ -129,9 +129,10 @@ def test_what_bigpca_did_not_write_is_not_replaced(place: Any, call: Any, what: 
     else:
         put(place, ["labels.csv"] if what == "folder" else ["c/0/0", "c/1/0"])
     before = stored(place)
-    with pytest.raises(OutputExistsError, match="and overwriting replaces only"):
-        call(place, new=True, overwrite=True)
-    assert stored(place) == before
+    for options, said in (({}, "exists already"), ({"overwrite": True}, "and overwriting replaces only")):
+        with pytest.raises(OutputExistsError, match=said):
+            call(place, new=True, **options)
+        assert stored(place) == before
 
 
 @pytest.mark.parametrize("suffix", [".npy", ".parquet"])
@@ -398,6 +399,16 @@ def test_marks_of_folders_are_not_objects_and_keys_that_no_path_names_stop_a_rep
     found = client.list_objects_v2(Bucket="rows", Prefix=f"{root}/")["Contents"]
     keys = {one["Key"] for one in found}
     assert {*(f"{root}/{key}" for key in marks), strange, f"{root}/{place.prefix}/zarr.json"} <= keys
+
+
+def test_the_command_line_deletes_nothing_of_others(place: ObjectStore, tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", X)
+    MODEL.save(place)
+    put(place, FOREIGN["labels"] + FOREIGN["sibling dump"])
+    before = stored(place)
+    with pytest.raises(OutputExistsError, match="holds 3 files that bigpca did not write"):
+        command("fit", str(tmp_path / "x.npy"), "-k", "2", "--model", str(place))
+    assert stored(place) == before
 
 
 def test_longer_outputs_leave_no_chunks_to_shorter_ones() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from obstore.store import MemoryStore
 
 from bigpca.errors import ModelFormatError, OutputExistsError
-from bigpca.storage import carriers, objects, read_group, write_group
+from bigpca.storage import carriers, files, objects, read_group, write_group
 from bigpca.storage.places import ObjectStore
 from tests.conftest import everywhere, local_or_memory
 
@@ -194,6 +194,13 @@ def test_a_missing_array_or_chunk_is_named(tmp_path, name):
         load(path)
 
 
+def test_altered_attributes_are_noticed(tmp_path):
+    path = save(tmp_path / "m")
+    rewrite(path, lambda m: m["attributes"]["attributes"].update(n_components=4))
+    with pytest.raises(ModelFormatError, match="attributes were altered"):
+        load(path)
+
+
 @pytest.mark.parametrize(
     ("change", "cause"),
     [
@@ -314,6 +321,13 @@ def test_no_damage_anywhere_is_believed(pristine, data, how):
 def test_what_cannot_be_stored_is_rejected_before_anything_is_written(tmp_path, arrays, attributes, error, message):
     with pytest.raises(error, match=message):
         write_group(tmp_path / "m", arrays, attributes, kind="PCA", format_version=(1, 0))
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_failed_write_leaves_nothing(tmp_path, monkeypatch):
+    monkeypatch.setattr(files, "fsync_tree", lambda path: (_ for _ in ()).throw(OSError(28, "No space left")))
+    with pytest.raises(OSError, match="No space left"):
+        save(tmp_path / "m")
     assert os.listdir(tmp_path) == []
 
 

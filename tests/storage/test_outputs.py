@@ -168,16 +168,17 @@ def test_damaged_chunks_are_redone(path, monkeypatch, damage, big):
 
 
 WORKER = """
-import pickle, sys
+import os, pickle, signal, sys
 import numpy as np
 writer, indices = pickle.loads(bytes.fromhex(sys.argv[1]))
 for index in indices:
     start, stop = writer.row_range(index)
     writer.write(index, (np.arange(start * 3, stop * 3) % 251).reshape(-1, 3).astype("f4"))
+os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_several_processes_write_at_once(path):
+def test_several_processes_write_at_once_and_chunks_finished_before_a_kill_are_kept(path):
     with begin(path, shape=(500, 3)) as output:
         everything = range(output.n_chunks)
         assert len(pickle.dumps(output.writer)) < 1000
@@ -186,7 +187,7 @@ def test_several_processes_write_at_once(path):
             subprocess.Popen([sys.executable, "-c", WORKER, pickle.dumps((output.writer, share)).hex()])
             for share in shares
         ]
-        assert [child.wait(300) for child in children] == [0, 0]
+        assert [child.wait(300) for child in children] == [-9, -9]
         assert output.pending() == []
         output.finish()
     assert np.array_equal(read(path), (np.arange(1500) % 251).reshape(500, 3))

@@ -5,6 +5,7 @@ import re
 import socket
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -236,7 +237,7 @@ def test_other_urls_are_for_reading_only(given: str, message: str, way: str) -> 
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ("s3://", "models and outputs are"), ("s3://key:secret@rows/x", "s3://rows/x was given with credentials"),
+        ("s3://", "models and outputs are"), ("s3://key:hush@rows/x", "s3://rows/x was given with credentials"),
         ("s3://rows/x?y.zarr", "with credentials or a query"), ("s3://rows/x#y.zarr", "with credentials or a query"),
         ("s3://rows/x/../y.zarr", r"x/\.\./y\.zarr has the part '\.\.', but .* are names of objects: not empty"),
         ("s3://rows/..", r"has the part '\.\.'"), ("s3://rows/./y.zarr", r"has the part '\.'"),
@@ -247,7 +248,7 @@ def test_other_urls_are_for_reading_only(given: str, message: str, way: str) -> 
 def test_urls_that_name_no_object_or_hold_secrets_are_rejected(given: str, message: str, way: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         WAYS[way](given)
-    assert "secret" not in str(caught.value)
+    assert "hush" not in "".join(traceback.format_exception(caught.value))
 
 
 def test_no_key_leaves_the_prefix() -> None:
