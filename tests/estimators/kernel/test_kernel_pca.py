@@ -51,6 +51,8 @@ def test_scikit_learns_kernels_give_its_eigenvalues_and_scores(name: str, solver
     oracle = Oracle(K, eigen_solver="dense", fit_inverse_transform=True, alpha=0.1, **NAMED[name]).fit(X)
     model = KernelPCA(K, solver=solver, **NAMED[name]).fit(X)
     np.testing.assert_allclose(model.eigenvalues_, oracle.eigenvalues_, rtol=1e-10)
+    np.testing.assert_allclose(model.explained_variance_, oracle.eigenvalues_ / (N - 1), rtol=1e-10)
+    np.testing.assert_allclose(model.explained_variance_ratio_, model.explained_variance_ / model.total_variance_)
     assert_same_up_to_sign(model.transform(X), oracle.transform(X), 1e-10)
     assert_same_up_to_sign(model.transform(NEW), oracle.transform(NEW), 1e-10)
     with_back = KernelPCA(K, solver=solver, fit_inverse_transform=0.1, **NAMED[name]).fit(X)

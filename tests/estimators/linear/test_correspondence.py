@@ -60,6 +60,14 @@ def test_sparse_rows_and_columns_of_zeros() -> None:
         assert_same_up_to_sign(np.asarray(model.transform(given)), dense(X)[1][:, :3], 1e-10)
 
 
+def test_axes_of_counts_scaled_for_poisson_noise_are_these_after_the_first() -> None:
+    scaled = X / np.sqrt(np.outer(X.sum(axis=1), X.sum(axis=0)))  # Keenan & Kotula 2004, to a factor
+    _, s, Vt = np.linalg.svd(scaled, full_matrices=False)
+    model = bp.CorrespondenceAnalysis(4).fit(X)
+    np.testing.assert_allclose(s[:5] ** 2, [1, *model.eigenvalues_], rtol=1e-10)
+    assert_same_up_to_sign(np.sqrt(model.mean_)[:, None] * model.components_.T, Vt[1:5].T, 1e-10)
+
+
 def test_rows_of_zeros_weigh_nothing() -> None:
     given = np.insert(X, [0, 60, 60], 0.0, axis=0)
     for rows in (da.from_array(given, chunks=(1, D)), csr_array(given)):

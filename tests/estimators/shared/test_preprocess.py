@@ -94,6 +94,10 @@ def test_readers_beside_fits_preprocess_once() -> None:
     found = bp.roweis_map(X, Y, 3, model=bp.RoweisDiscriminantAnalysis(1, preprocess=bp.preprocessing.Power()))
     expected = bp.roweis_map(ROOTS, Y, 3, model=bp.RoweisDiscriminantAnalysis(1))
     np.testing.assert_array_equal(found.errors(X, Y), expected.errors(ROOTS, Y))
+    inner = bp.PCA(2, preprocess=bp.preprocessing.L2())  # of the columns that an outer estimator chose
+    model = bp.ScoredPCA(n_features_to_select=3, estimator=inner, preprocess=bp.preprocessing.Power()).fit(X, Y)
+    chosen = ROOTS[:, model.selected_]
+    np.testing.assert_allclose(np.abs(model.transform(X)), np.abs(inner.fit(chosen).transform(chosen)), atol=1e-9)
 
 
 COUNTS = np.random.default_rng(1).poisson(np.outer(np.arange(N) % 7, np.arange(1.0, D + 1))).astype("f4")  # some zero

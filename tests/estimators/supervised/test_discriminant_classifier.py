@@ -221,6 +221,14 @@ def test_it_is_the_smallest_over_classes_whatever_the_axes_are(options: dict[str
     np.testing.assert_allclose(model.mahalanobis(NEW), nearest(NEW, within_scatter(X, Y) / (N - C)), rtol=1e-10)
 
 
+def test_distances_far_from_zero_lazily_in_files_and_after_added_rows_are_the_same(tmp_path: Path) -> None:
+    model = bp.FisherDiscriminantAnalysis().fit(X[:200] + 1e4, Y[:200]).partial_fit(X[200:] + 1e4, Y[200:])
+    lazy = model.mahalanobis(far := da.from_array(NEW + 1e4, (7, D)))
+    assert isinstance(lazy, da.Array)
+    np.testing.assert_allclose(lazy, nearest(NEW, within_scatter(X, Y) / (N - C)), rtol=1e-7)
+    np.testing.assert_allclose(model.mahalanobis(far, out=tmp_path / "far.zarr")[:, 0], lazy, rtol=1e-12)
+
+
 @pytest.mark.parametrize("apart", [1e-6, 3e-8])
 def test_columns_that_are_read_twice_have_the_distance_of_what_tells_them_apart(apart: float, tmp_path: Path) -> None:
     def near(rows: Array) -> Array:

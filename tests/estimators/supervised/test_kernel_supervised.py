@@ -93,6 +93,7 @@ def test_without_supervision_it_is_kernel_pca() -> None:
     np.testing.assert_allclose(model.eigenvalues_, truth.eigenvalues_, rtol=1e-9)
     assert_same_scores(model.transform(NEW), truth.transform(NEW), 1e-8)
     np.testing.assert_allclose(model.novelty(NEW), truth.novelty(NEW), atol=1e-8)
+    np.testing.assert_allclose(model.denoise(NEW), truth.denoise(NEW), atol=1e-6)
     assert model.total_variance_ == pytest.approx(truth.total_variance_, rel=1e-9)
 
 

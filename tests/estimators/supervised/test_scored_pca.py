@@ -117,6 +117,12 @@ def test_any_estimator_may_follow_and_is_left_as_it_was(tmp_path: Path) -> None:
     np.testing.assert_allclose(written, model.transform(X), atol=1e-12)
     supervised = ScoredPCA(estimator=bp.SupervisedPCA(), n_features_to_select=5).fit(X, Y)  # labels reach it too
     np.testing.assert_array_equal(supervised.estimator_.classes_, [0, 1, 2])
+    first = ScoredPCA(2, n_features_to_select=4).fit(X[:150], Y[:150])  # whose estimator takes rows, from a file too
+    first.save(tmp_path / "model")
+    for one in (first, bp.load(tmp_path / "model")):
+        one.estimator_.partial_fit(X[150:, one.selected_])
+        chosen = X[:, one.selected_]
+        np.testing.assert_allclose(one.transform(X), bp.PCA(2).fit(chosen).transform(chosen), atol=1e-8)
 
 
 def test_cross_validation_finds_the_features_that_matter_in_one_further_read(

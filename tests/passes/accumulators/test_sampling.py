@@ -49,6 +49,11 @@ def test_runs_lie_in_strata_of_their_own_and_make_up_the_sample(n: int, share: f
     assert runs == sample_runs(n, wanted, seed)
 
 
+def test_seeds_move_the_runs() -> None:
+    starts = {sample_runs(10_000, 160, seed)[0][0] for seed in range(50)}
+    assert min(starts) < 100 < 500 < max(starts)  # the whole stratum of 625 rows is used
+
+
 def sample(X: da.Array, wanted: int, **policies: str) -> tuple[NDArray[Any], int]:
     rows = Rows.of(X, **policies)
     layout = runs_layout(rows, sample_runs(rows.n_rows, wanted, 3))
