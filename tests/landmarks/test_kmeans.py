@@ -8,6 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from sklearn.base import clone
 
 import bigpca as bp
 import bigpca.dask_array
@@ -102,3 +103,13 @@ def test_where_dask_ml_fails_the_error_says_what_works(why: str, monkeypatch: py
         ImportError, match=rf'"kmeans" needs dask-ml, .*{why}.* work without dask-ml. Use sampling="rpch'
     ):
         landmark_passes("kmeans", wanted)
+
+
+def test_chunks_are_cut_by_the_distances_of_their_rows_to_the_candidates(monkeypatch: pytest.MonkeyPatch) -> None:
+    X = blobs()
+    model = bp.NystromKernelPCA(2, kernel="rbf", gamma=0.1, n_landmarks=6, sampling="kmeans", random_state=0)
+    monkeypatch.setattr("bigpca.data.dask_arrays.DASK_CHUNK_BYTES", 4 * 60 * 100)  # of float32, and 60 candidates
+    found, cut = (clone(model).fit(da.from_array(X, chunks=(rows, D))) for rows in (300, 100))
+    np.testing.assert_array_equal(found.landmarks_, cut.landmarks_)
+    monkeypatch.undo()
+    assert found.plan_.peak_bytes < clone(model).plan(da.from_array(X, chunks=(300, D))).peak_bytes

@@ -77,7 +77,7 @@ def test_exact_features_of_sparse_rows_are_those_of_dense_ones(kernel: str, dtyp
 def test_centres_of_sparse_rows_are_those_of_dense_chunks_of_bounded_size(
     preprocess: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("bigpca.data.dask_arrays.DASK_CHUNK_BYTES", 8 * D * 70)
+    monkeypatch.setattr("bigpca.data.dask_arrays.DASK_CHUNK_BYTES", 8 * max(D, 10 * 5) * 70)  # or 50 candidates
     rows, model = sparse_rows(), bp.NystromKernelPCA(3, kernel=RBF(1e-3), n_landmarks=5, sampling="kmeans")
     model.set_params(preprocess=preprocess)
     chunks = ((70, 70, 10, 70, 70, 70, 40), D)
