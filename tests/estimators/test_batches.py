@@ -329,6 +329,18 @@ def test_sparse_tensors_are_read_as_those_of_scipy() -> None:
         assert bits(bp.PCA(2).fit(bp.from_batches([one]))) == expected
 
 
+def test_a_fit_of_sparse_batches_that_was_interrupted_goes_on_with_batches_of_another_size(tmp_path: Path) -> None:
+    whole, other = bp.PCA(2).fit(bp.from_batches(sparse_batches(9), COUNTS.shape)), COUNTS.copy()
+    other.data[3] += 1
+    for place in ("same", "other"):
+        with pytest.raises(Interrupted):
+            bp.PCA(2).fit(bp.from_batches(breaking(COUNTS, 150), COUNTS.shape), checkpoint=tmp_path / place)
+    again = bp.from_batches(iter(sparse_batches(50)), COUNTS.shape)
+    assert bits(bp.PCA(2).fit(again, checkpoint=tmp_path / "same")) == bits(whole)
+    with pytest.raises(bp.errors.CheckpointError, match="the input changed"):
+        bp.PCA(2).fit(bp.from_batches(batched(other, 50), COUNTS.shape), checkpoint=tmp_path / "other")
+
+
 def test_a_fit_of_several_reads_is_resumed_where_its_groups_are_no_whole_chunks(tmp_path: Path) -> None:
     rows = bp.from_batches(batched(X, 9), X.shape)
 

@@ -423,6 +423,42 @@ def test_a_stopped_fit_resumes_to_the_same_bits(name: str, store: Path, tmp_path
                 CASES[name].make().fit(bp.open(store), y[::-1].copy(), checkpoint=tmp_path / "c")
 
 
+MANY = np.random.default_rng(0).standard_normal((640, 4)).astype("f4")  # enough for a start from landmarks
+PARTS: dict[str, tuple[Any, Array, Array | None]] = {  # fits of several reads of other kinds than those of the table
+    "means, then moments": (bp.PCA(2, nan_policy="mean"), HOLED, None),
+    "means, then pairs": (bp.PCA(2, nan_policy="pairwise"), HOLED, None),
+    "scores, folds, fit": (bp.ScoredPCA(n_features_to_select="cv", cv=2), X, CLASSES),
+    "landmarks, then sweeps": (bp.KernelPCA(2, kernel="laplacian", solver="krylov", tol=1e-2), MANY, None),
+}  # fmt: skip
+
+
+@pytest.mark.usefixtures("small_groups")
+@pytest.mark.parametrize("part", [0.2, 0.6, 1.0])
+@pytest.mark.parametrize("name", PARTS)
+def test_a_fit_stopped_in_any_of_its_parts_resumes_to_the_same_bits(name: str, part: float, tmp_path: Path) -> None:
+    model, rows, y = PARTS[name]
+    given, most, written = stored(tmp_path, rows, (CHUNK, rows.shape[1])), 10**6, list[Event]()
+
+    def note(event: Event) -> None:
+        written.extend([event] * isinstance(event, CheckpointEvent))
+        if len(written) == most:
+            raise KeyboardInterrupt
+
+    def run(place: str) -> tuple[Any, ...]:
+        written.clear()
+        return bits(clone(model).fit(given, y, checkpoint=tmp_path / place, progress=note))
+
+    with dask.config.set(scheduler="sync"):
+        whole = run("whole")
+        total = len(written)
+        most = max(1, int(part * total))
+        with pytest.raises(KeyboardInterrupt):
+            run("c")
+        most, before = 10**6, most
+        assert run("c") == whole
+        assert len(written) <= total - before + 1
+
+
 @pytest.mark.parametrize("covariates", [False, True])
 @pytest.mark.parametrize("held", [False, True])
 @pytest.mark.parametrize("name", ["KernelPCA by features", "ScoredPCA"])

@@ -62,6 +62,18 @@ def test_the_evaluations_of_a_fit_are_planned(sampling: str, n: int, m: int) -> 
     assert 0.75 <= model.kernel_evaluations_ / model.plan_.evaluations <= 1.25
 
 
+def test_given_numbers_are_read_in_the_given_order_and_given_rows_are_used_as_they_are(tmp_path: Path) -> None:
+    X, numbers = rows(), np.array([401, 3, 599, 0, 150])
+    for given_as in (X, stored(tmp_path, X, (150, D)), da.from_array(X, chunks=(7, 5)) * 1):
+        found = select(numbers, given_as, 5)
+        assert np.array_equal(found.rows, X[numbers])
+        assert np.array_equal(found.indices, numbers)  # type: ignore[arg-type]
+        assert (found.passes, found.evaluations, found.rows.dtype) == (1.0, 0, np.float32)
+    own = select(points := np.arange(3.0 * D).reshape(3, D), X, 3)
+    assert np.array_equal(own.rows, points)
+    assert (own.indices, own.passes, own.rows.dtype) == (None, 0.0, np.float32)
+
+
 @pytest.mark.parametrize("sampling", DRAWN)
 def test_rows_with_missing_values_are_left_out(sampling: str) -> None:
     X = rows(dtype="f8")

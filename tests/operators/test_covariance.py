@@ -127,3 +127,26 @@ def test_rows_that_are_not_stored_in_columns_have_no_dot_operator(tmp_path: Path
     rows = Rows.of(stored(tmp_path, np.zeros((30, 160)), (10, 160)))
     with pytest.raises(ValueError, match=r"the store is not chunked in columns. Use the covariance operator"):
         DotOperator(Run(), dot_products(rows, 5, (3, 10)))
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4])
+@pytest.mark.parametrize("dtype", ["f4", "f8"])
+@pytest.mark.parametrize("scale", [False, True], ids=["", "scale"])
+@pytest.mark.parametrize("center", [False, True], ids=["about zero", "center"])
+@pytest.mark.usefixtures("float32_products")
+def test_products_are_those_of_the_dot_matrix(
+    center: bool, scale: bool, dtype: str, offset: float, tmp_path: Path
+) -> None:
+    X = offset_data(30, 160, mean=offset, dtype=dtype)
+    wide = X.astype("f8")
+    about = (wide - wide.mean(axis=0) * center) / (wide.std(axis=0) if scale else 1.0)
+    A, rtol = about @ about.T / 29, 1e-6 if dtype == "f4" else 1e-11
+    V = np.linalg.qr(np.random.default_rng(1).standard_normal((30, 10)))[0]
+    for chunks in ((30, 20), (11, 33)):
+        rows = Rows.of(stored(tmp_path, X, chunks))
+        op = DotOperator(Run(), dot_products(rows, 5, (3, 10)), center=center, scale=scale)
+        for found, block in ((op.begin(V[:, :5]).AB, V[:, :5]), (op.multiply(V[:, 5:]), V[:, 5:])):
+            np.testing.assert_allclose(found, A @ block, rtol=0, atol=rtol * np.linalg.norm(A, 2))
+        assert op.trace == pytest.approx(np.trace(A), rel=rtol)
+        np.testing.assert_allclose(op.mean, wide.mean(axis=0), rtol=0, atol=1e-7 if dtype == "f4" else 1e-11)
+        np.testing.assert_allclose(op.squares, wide.var(axis=0) * 30, rtol=1e-5)

@@ -604,6 +604,15 @@ def test_sparse_rows_have_the_bits_of_numpy_with_a_device_too() -> None:
     assert "multiplied by NumPy, not by array_api_strict:device1 (sparse rows): moments" in found.plan_.notes
 
 
+def test_a_checkpoint_of_another_arithmetic_is_not_used(tmp_path: Path) -> None:
+    X, model = bp.ingest(lazy(), tmp_path / "rows.zarr"), bp.PCA(K, solver="covariance")
+    model.fit(X, checkpoint=tmp_path / "c")
+    with bp.config(arithmetic="array_api_strict"):
+        alone = clone(model).fit(X).components_
+        with pytest.warns(UserWarning, match="computed differently"):
+            assert np.array_equal(model.fit(X, checkpoint=tmp_path / "c").components_, alone)
+
+
 @pytest.mark.parametrize(
     ("name", "error", "words"),
     [

@@ -193,6 +193,7 @@ def test_chunks_of_zeros_are_written_so_that_a_lost_one_is_seen(dtype: str, tmp_
 def test_ingested_dtype_can_be_chosen(tmp_path: Path) -> None:
     X = normal(30, 4)
     assert bp.ingest(X, tmp_path / "a.zarr", dtype="f2").dtype == np.float16
+    assert np.isnan(zarr.open_array(tmp_path / "a.zarr", mode="r").fill_value)  # so that a lost chunk is seen
     with pytest.raises(TypeError, match="dtype complex64 cannot be used"):
         bp.ingest(X, tmp_path / "b.zarr", dtype="c8")
 

@@ -294,6 +294,13 @@ def test_sparse_signs_stand_at_distinct_places_and_all_places_are_as_likely(q, n
     assert (np.abs(np.count_nonzero(W, axis=0) - d * share) <= SIGMAS * error).all()
 
 
+def test_every_subset_of_places_is_as_likely():
+    d, p = 20_000, 1 / math.comb(5, 2)
+    counts = np.unique(SparseSign(5, nnz=2).matrix(d) != 0, axis=0, return_counts=True)[1]
+    assert len(counts) == math.comb(5, 2)
+    assert (np.abs(counts - d * p) <= SIGMAS * math.sqrt(d * p * (1 - p))).all()
+
+
 @pytest.mark.parametrize(("q", "d"), [(1, 1), (2, 2), (20, 64), (64, 64), (100, 4096)])
 def test_columns_of_srht_are_orthogonal_where_nothing_is_padded(q, d):
     W = SRHT(q).matrix(d)

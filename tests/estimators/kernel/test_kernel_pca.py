@@ -322,6 +322,18 @@ def test_a_handful_of_rows_will_do(rows: int, solver: str) -> None:
     np.testing.assert_allclose(model.eigenvalues_, spectrum(kernels.RBF(1 / D)(X[:rows]))[:1], rtol=1e-10)
 
 
+@pytest.mark.filterwarnings("ignore:.*is not positive semi-definite:bigpca.errors.ApproximationWarning")
+@pytest.mark.parametrize("kernel", [kernels.RBF(0.2), TANH], ids=["rbf", "tanh"])
+def test_a_number_of_sweeps_that_does_not_do_is_said_and_the_bounds_hold(kernel: kernels.Kernel) -> None:
+    rows = np.random.default_rng(0).standard_normal((400, 30))
+    with pytest.warns(ApproximationWarning, match=r"stopped after \d.* reads with eigenvalue errors .*max_passes"):
+        model = KernelPCA(3, kernel=kernel, solver="krylov", tol=1e-9, max_passes=2).fit(rows)
+    assert model.converged_ is False
+    # Of a trace with negative parts nothing captures a share.
+    assert hasattr(model, "captured_variance_bounds_") == kernel.positive_semidefinite
+    assert_covered(model.eigenvalue_bounds_, spectrum(kernel(rows))[:3])
+
+
 def test_changing_the_training_rows_afterwards_does_not_change_the_model() -> None:
     rows = X.copy()
     model = KernelPCA(2, kernel="rbf").fit(rows)

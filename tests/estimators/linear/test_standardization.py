@@ -340,6 +340,13 @@ def test_powers_of_variances_beyond_float64_are_named(unit: float) -> None:
             model.transform(X * unit)
 
 
+def test_scores_along_axes_of_rounding_are_zero_whatever_the_rule() -> None:
+    flat = np.hstack([X[:, :3], X[:, :3]])
+    for rule in (bp.scales.Whitening(0.3, 1e-3), bp.scales.Whitening(1.0, l2=True)):
+        scores = bp.PCA(6, whiten=rule).fit(flat).transform(flat)
+        assert (scores.any(axis=0) == (np.arange(6) < 3)).all()
+
+
 @pytest.mark.parametrize("removed", [0, [0, 2], [1]])
 @pytest.mark.parametrize("case", ["given centre", "both given", "given scale"])
 @pytest.mark.parametrize("name", ["covariance", "tutorial"])
