@@ -1,5 +1,6 @@
 """SketchTransformer gives the sketch's own product, wherever the rows are, and is a scikit-learn transformer."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import dask.array as da
@@ -8,7 +9,8 @@ import pytest
 
 import bigpca as bp
 from bigpca import SketchTransformer
-from bigpca.errors import NonFiniteError
+from bigpca.errors import ModelFormatError, NonFiniteError
+from bigpca.estimators.shared.files import StoredModel, save_model
 from bigpca.sketches import SRHT, Downsample, FeatureHash, Gaussian, Sketch, SparseSign
 from tests.estimators.stores import stored, unreadable
 
@@ -100,6 +102,19 @@ def test_the_default_is_a_gaussian_sketch_of_a_hundred_columns_at_most(d: int, t
     assert transformer.fit(rows[:, :9]).transform(rows[:, :9]).shape == (30, 9)
     transformer.save(tmp_path / "sketch.zarr")
     assert bp.load(tmp_path / "sketch.zarr").sketch_ == Gaussian(9)
+
+
+def test_a_sketch_that_does_not_suit_the_rows_is_rejected_by_fit_and_in_a_file(tmp_path: Path) -> None:
+    for sketch, message in ((Gaussian(25), "q = 25 is over the 24 columns"), (Downsample((5, 5), (2, 2)), "24")):
+        with pytest.raises(ValueError, match=message):
+            SketchTransformer(sketch).fit(unreadable(50, 24))
+    model = StoredModel.of(SketchTransformer(Gaussian(2)).fit(X))
+    for change, message in (({"n_features": 1}, "q = 2 is over the 1 columns"),
+                            ({"parameters": {"sketch": {"sketch": "Telepathy"}}}, "'Telepathy' is not a sketch"),
+                            ({"parameters": {"sketches": 3}}, "has no parameter 'sketches'")):  # fmt: skip
+        save_model(tmp_path / "m.zarr", replace(model, attributes=model.attributes | change), overwrite=True)
+        with pytest.raises(ModelFormatError, match=rf"does not hold what a SketchTransformer of .*{message}"):
+            bp.load(tmp_path / "m.zarr")
 
 
 def test_the_plan_of_a_sketch_names_no_blocks_which_it_does_not_form() -> None:

@@ -274,6 +274,13 @@ def test_correlations_that_are_one_whatever_the_rows_are_told() -> None:
     bp.CCA(4, regularization=0.1).fit(X, Y)
 
 
+def test_covariances_of_huge_values_are_finite() -> None:
+    X, Y = RNG.standard_normal((50, 5)), RNG.standard_normal((50, 3))
+    huge, plain = (bp.PLSSVD(2, scale=False).fit(X * unit, Y * unit) for unit in (1e80, 1.0))
+    np.testing.assert_allclose(huge.squared_covariance_fraction_, plain.squared_covariance_fraction_, rtol=1e-9)
+    np.testing.assert_allclose(huge.singular_values_, plain.singular_values_ * 1e160)
+
+
 def test_rounding_of_stored_values_changes_no_number_and_is_told() -> None:
     """Half of the steps of float32, 0.0625, are rounding: what is stored is solved, as if it were float64."""
     rng = np.random.default_rng(1)

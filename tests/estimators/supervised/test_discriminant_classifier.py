@@ -84,6 +84,13 @@ def test_scores_have_variance_1_within_classes_however_many_rows_there_are() -> 
     np.testing.assert_allclose(model.explained_variance_ratio_, shares, rtol=1e-9)
 
 
+def test_float32_rows_far_from_the_origin_keep_their_classes(float32_products: None) -> None:
+    """Means of 1e4 deviations, and chunks that lack classes: 1e-3 deviations are what the rows have left."""
+    far, y = (X + 1e4 * np.arange(1, D + 1)).astype("f4")[at := np.argsort(Y, kind="stable")], NAMES[Y[at]]
+    model, truth = FisherDiscriminantAnalysis().fit(da.from_array(far, chunks=(50, D)), y), oracle(centred(far), y)
+    np.testing.assert_allclose(model.predict_proba(far), truth.predict_proba(centred(far)), atol=2e-5)
+
+
 def test_answers_are_lazy_where_rows_are_and_the_same(tmp_path: Path) -> None:
     model = FisherDiscriminantAnalysis(1).fit(X, NAMES[Y])
     for given in (da.from_array(X, chunks=(40, 4)), stored(tmp_path / "again", X, (40, D))):

@@ -57,6 +57,8 @@ def test_every_model_of_a_map_is_the_one_fitted_alone(options: dict[str, Any]) -
             np.testing.assert_allclose(one.components_, alone.components_, atol=1e-9)
             np.testing.assert_allclose(one.transform(NEW), alone.transform(NEW), atol=1e-8)
             assert one.total_variance_ == pytest.approx(alone.total_variance_, rel=1e-12)
+            if (r1, r2) == (0, 1):  # Fisher's, which is a classifier
+                np.testing.assert_allclose(one.predict_proba(NEW), alone.predict_proba(NEW), atol=1e-9)
     assert template.get_params() == RoweisDiscriminantAnalysis(2, **options).get_params()
     assert not hasattr(template, "components_")
 
