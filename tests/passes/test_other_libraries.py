@@ -604,6 +604,16 @@ def test_sparse_rows_have_the_bits_of_numpy_with_a_device_too() -> None:
     assert "multiplied by NumPy, not by array_api_strict:device1 (sparse rows): moments" in found.plan_.notes
 
 
+@pytest.mark.parametrize("name", DEVICES)
+def test_rows_of_every_dtype_are_multiplied_there(name: str) -> None:
+    require(name)
+    for dtype in ("f2", "u1", "i2", "i4", "i8", ">f4", "?"):
+        X = (values()[:400, :20] * (1 if "f" in dtype else 3)).astype(dtype)
+        with bp.config(arithmetic=name):
+            found = bp.PCA(K, solver="covariance").fit(X)
+        np.testing.assert_allclose(found.explained_variance_, bp.PCA(K).fit(X).explained_variance_, rtol=1e-12)
+
+
 def test_a_checkpoint_of_another_arithmetic_is_not_used(tmp_path: Path) -> None:
     X, model = bp.ingest(lazy(), tmp_path / "rows.zarr"), bp.PCA(K, solver="covariance")
     model.fit(X, checkpoint=tmp_path / "c")

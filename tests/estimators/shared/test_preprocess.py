@@ -32,6 +32,13 @@ def test_rows_of_zeros_are_rejected_by_absolute_number() -> None:
     np.testing.assert_allclose(model.transform(rows)[47], -model.mean_ @ model.components_.T, atol=1e-12)
     with pytest.raises(ValueError, match=r"2 of the rows in .*, which are zeros: 47, 80"):
         bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(X).transform(rows)
+    model = bp.PCA(2, preprocess=bp.preprocessing.L2()).partial_fit(X)
+    for added in (rows[45:50], da.from_array(rows[45:50])):  # rejected at once, though sums may wait
+        with pytest.raises(ValueError, match=r"1 of the rows in .*, which are zeros: 2\."):
+            model.partial_fit(added)
+    assert model.partial_fit(X[:4]).n_samples_ == N + 4
+    whole = bp.PCA(2, preprocess=bp.preprocessing.L2()).fit(np.vstack([X, X[:4]]))
+    np.testing.assert_allclose(model.mean_, whole.mean_)
 
 
 @pytest.mark.parametrize("loaded", [False, True])
