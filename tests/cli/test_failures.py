@@ -188,6 +188,12 @@ BEFORE_ANY_READ: dict[str, tuple[tuple[str, ...], str, str]] = {  # a command, t
         "",
         "s.xlsx: .xlsx cannot be written",
     ),
+    "foreign model": (
+        ("fit", "rows.zarr", "--model", "n.pkl"),
+        "",
+        "n.pkl: .pkl cannot be written here. Choose .zarr.",
+    ),
+    "foreign update": (("fit", "rows.zarr", "--update", "m.zarr", "--model", "n.npz"), "", "n.npz: .npz cannot be"),
     "foreign report": (
         ("report", "m.zarr", "--rows", "rows.zarr", "--out", "r.pdf"),
         "",

@@ -2,7 +2,9 @@
 
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -74,6 +76,38 @@ def test_two_workers_give_the_bits_of_one_thread(
         assert bits(moments_of(bp.open(store), checkpoint=checkpoint, progress=events.append)) == expected
         assert rows_read(events) == read
         assert sum(isinstance(e, CheckpointEvent) for e in events) == (64 if checkpoint and read else 0)
+
+
+def test_two_users_of_one_cluster_do_not_disturb_each_other(
+    store: Path, expected: Any, client: Client, tmp_path: Path
+) -> None:
+    """One interrupts her pass, runs it again, and leaves; the other's waits for that, and has its own bits."""
+    X, begun, gone = bp.open(store), threading.Event(), threading.Event()
+    with dask.config.set(scheduler="sync"):
+        alone = bits(moments_of(X * 2))
+
+    def hold(event: Event) -> None:
+        if isinstance(event, GroupEvent):
+            begun.set()
+            assert gone.wait(600)
+
+    def other() -> tuple[Any, ...]:
+        with Client(client.scheduler.address, set_as_default=False) as second, second.as_current():
+            return bits(moments_of(X * 2, progress=hold))
+
+    def stop(event: Event) -> None:
+        if isinstance(event, CheckpointEvent) and event.segment >= 10:
+            raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(1) as pool:
+        undisturbed = pool.submit(other)
+        assert begun.wait(600)
+        with Client(client.scheduler.address, set_as_default=False) as first, first.as_current():
+            with pytest.raises(KeyboardInterrupt):
+                moments_of(X, checkpoint=tmp_path / "c", progress=stop)
+            assert bits(moments_of(X, checkpoint=tmp_path / "c")) == expected
+        gone.set()
+        assert undisturbed.result(600) == alone
 
 
 def test_a_worker_of_two_threads_gives_the_bits_of_one(store: Path, expected: Any) -> None:

@@ -8,10 +8,15 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+
+from bigpca.engine.events import RetryEvent
 
 # A busy machine is no hang: only what never ends fails.
 ENVIRONMENT = {**os.environ, "PYTHONPATH": os.getcwd(), "CHAOS_PATIENCE": "10"}
@@ -84,3 +89,34 @@ def test_a_worker_killed_and_a_connection_broken_at_a_phase_change_no_bit() -> N
     row = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, row["faults"], row["reached"]) == (0, 0, 2), done.stdout
     assert row["kill"] == row["break connection"] == 1
+
+
+def test_what_chaos_looks_for_at_a_phase_is_found_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(SCRIPT.parent))
+    import chaos_phases as chaos
+
+    @contextmanager
+    def scene() -> Iterator[Any]:
+        yield SimpleNamespace(client=SimpleNamespace(futures={}), mend=lambda: None)
+
+    def compute(work: Any, places: Any, hear: Any) -> tuple[str, int]:
+        hear(RetryEvent("worker lost", 1))
+        if errors[-1]:
+            raise RuntimeError(errors[-1])
+        return "others", 1
+
+    for name in ("dump_traceback_later", "cancel_dump_traceback_later"):  # which would end this process
+        monkeypatch.setattr(chaos.faulthandler, name, lambda *arguments, **options: None)
+    monkeypatch.setattr(chaos, "scene", scene)
+    monkeypatch.setattr(chaos, "compute", compute)
+    work, places, lost = chaos.Work("covariance", (25, 64)), chaos.Places(tmp_path, tmp_path), "no worker for 45 s"
+    errors = list[str]()
+    for act, error, silence, fault in (
+        ("join", "", 60.0, "wrong answer: other bits"),
+        ("kill", lost, 60.0, "no result"),
+        ("join", lost, 60.0, f"an error that nothing explains: RuntimeError: {lost}"),
+        ("stop", "", -1.0, "hang: no event for 0 s"),
+    ):
+        errors.append(error)
+        monkeypatch.setattr(chaos, "SILENCE_SECONDS", silence)
+        assert fault in chaos.trial(work, places, "solve", act, "bits", chaos.Phases())["faults"]
