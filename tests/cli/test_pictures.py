@@ -28,6 +28,7 @@ def test_report_writes_a_page_and_prints_its_checks(model: Path) -> None:
     assert record["bytes"] == len(page.encode())
     assert "by position" in page
     assert "bigpca transform ROWS --model m.zarr --scores new.zarr" in page
+    assert "bigpca report m.zarr --scores s.zarr --labels labels.csv::class" in page
     assert "standard error" not in page
     run("report", model, "--rows", "rows.zarr", "--overwrite")
     assert "Standard errors say how far eigenvalues would vary" in Path("report.html").read_text()

@@ -298,6 +298,10 @@ def test_labels_meet_rows_by_the_same_rules_at_every_door(form: str, given: str,
         for door in doors.keys() - shown:
             with pytest.raises(ValueError, match=outcome):
                 doors[door](labels)
+        if shown:
+            codes = doors["plot"](y.to_numpy())
+            np.testing.assert_array_equal(doors["plot"](labels), [-1, *codes[1:]])
+            assert companions(labels, scores=X, n=n).labels.tolist() == [None, *y[1:]]
         return
     order = y if outcome == "by key" else y[::-1] if isinstance(labels, str) else labels
     for door, meet in doors.items():

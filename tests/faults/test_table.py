@@ -35,6 +35,7 @@ FAULTS: dict[str, tuple[str, ...]] = {
     "4 the client is killed or interrupted": (
         "engine/test_kills.py::test_a_client_killed_on_the_threaded_scheduler_resumes_to_the_same_bits",
         "engine/test_kills.py::test_a_client_killed_on_a_cluster_frees_the_workers_and_resumes_to_the_same_bits",
+        "storage/test_outputs.py::test_several_processes_write_at_once_and_chunks_finished_before_a_kill_are_kept",
         "cli/test_commands.py::test_the_same_line_continues_after_a_stop_between_its_outputs",
         "engine/test_waiting.py::test_an_interrupted_run_leaves_no_task_and_its_tasks_stop_reading",
         "engine/test_interrupts.py::test_an_interrupt_at_any_line_leaves_no_task",
