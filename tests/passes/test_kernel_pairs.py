@@ -172,3 +172,13 @@ def test_norms_of_rows_do_not_overflow_where_the_entries_do_not() -> None:
     assert K.max() > 1e34  # squares are beyond float32
     found: KernelProduct = sweep(bp.open(X), kernel, KernelProduct(50, L, factor(50), squared=True))
     np.testing.assert_allclose(found.squares, (K**2).sum(axis=1), rtol=1e-5)
+
+
+def test_the_worst_precision_of_panels_counts_and_all_evaluations() -> None:
+    template = KernelProduct(10, 2, None)
+    states = [template.fresh(0, 4), template.fresh(4, 10)]
+    for i, state in enumerate(states):
+        state.precision, state.evaluations = 0.5**i, i + 1
+    for one, other in (states, states[::-1]):
+        merged = template.with_arrays(one.merge(other).to_arrays())
+        assert (merged.precision, merged.evaluations) == (1.0, 3)

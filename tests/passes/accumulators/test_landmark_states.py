@@ -70,17 +70,19 @@ def folded(template: Any, X: Any, cuts: list[int]) -> Any:
 def test_the_winners_are_those_of_the_whole(name: str) -> None:
     X = normal(N, D, dtype="f8")
     weights = expected_weights(X, name)
-    state = folded(BestRows(D, M, weights_of(X)[name], 5, "race"), X, [0, 40, N])
+    template = BestRows(D, M, weights_of(X)[name], 5, "race")
+    a, b, c = (folded(template, X, cuts) for cuts in ([0, 7, 30], [30, 31], [31, 70, N]))
     with np.errstate(divide="ignore"):
         keys = -np.log1p(-uniforms(5, "race", 0, N, 1)[:, 0]) / weights
     order = np.argsort(keys)[:M]
-    assert np.array_equal(state.indices, order)
-    assert np.array_equal(state.rows, X[order])
-    np.testing.assert_allclose(state.weights, weights[order], rtol=1e-9)
-    np.testing.assert_allclose(np.exp(state.keys), keys[order], rtol=1e-9)
-    assert state.weight_sum == pytest.approx(weights.sum(), rel=1e-10)
     trace = np.trace(KERNEL(X)) if name in ("diagonal", "residual") else 0.0
-    assert state.diagonal_sum == pytest.approx(trace, rel=1e-12)
+    for state in (folded(template, X, [0, 40, N]), a.merge(b).merge(c), c.merge(a).merge(b), a.merge(c.merge(b))):
+        assert np.array_equal(state.indices, order)
+        assert np.array_equal(state.rows, X[order])
+        np.testing.assert_allclose(state.weights, weights[order], rtol=1e-9)
+        np.testing.assert_allclose(np.exp(state.keys), keys[order], rtol=1e-9)
+        assert state.weight_sum == pytest.approx(weights.sum(), rel=1e-10)
+        assert state.diagonal_sum == pytest.approx(trace, rel=1e-12)
 
 
 def test_rows_are_drawn_one_after_the_other_by_their_weight_among_those_left() -> None:
