@@ -101,12 +101,14 @@ def test_two_users_of_one_cluster_do_not_disturb_each_other(
 
     with ThreadPoolExecutor(1) as pool:
         undisturbed = pool.submit(other)
-        assert begun.wait(600)
-        with Client(client.scheduler.address, set_as_default=False) as first, first.as_current():
-            with pytest.raises(KeyboardInterrupt):
-                moments_of(X, checkpoint=tmp_path / "c", progress=stop)
-            assert bits(moments_of(X, checkpoint=tmp_path / "c")) == expected
-        gone.set()
+        try:
+            assert begun.wait(600)
+            with Client(client.scheduler.address, set_as_default=False) as first, first.as_current():
+                with pytest.raises(KeyboardInterrupt):
+                    moments_of(X, checkpoint=tmp_path / "c", progress=stop)
+                assert bits(moments_of(X, checkpoint=tmp_path / "c")) == expected
+        finally:
+            gone.set()
         assert undisturbed.result(600) == alone
 
 
