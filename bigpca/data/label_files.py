@@ -288,9 +288,10 @@ def column_names(path: str) -> list[str]:
     path, found = local_path(path), list[str]()
     try:
         if os.path.isdir(path) and is_zarr_directory(path):
-            node = open_node(path)
-            if is_zarr_group(node) and node.attrs.get("encoding-type") != "anndata":
-                found = [name for name, array in arrays_of(node) if array.ndim == 1]
+            with naming_damage(path):
+                node = open_node(path)
+                if is_zarr_group(node) and node.attrs.get("encoding-type") != "anndata":
+                    found = [name for name, array in arrays_of(node) if array.ndim == 1]
         elif path.lower().endswith(PARQUET_SUFFIXES) or (os.path.isdir(path) and table_paths(path)):
             for file in table_paths(path)[:1]:
                 schema = parquet_schema(file_stamp(file))

@@ -74,9 +74,11 @@ def test_a_code_means_the_same_in_every_command(line: str, tmp_path: Path, monke
     for name in ("damaged model.zarr", "damaged rows.zarr"):
         shutil.copytree("m.zarr" if "model" in name else "rows.zarr", name)
         next(one for one in Path(name).rglob("c/**/*") if one.is_file()).write_bytes(b"x")
-    Path("forged.zarr").mkdir()
-    Path("forged.zarr", "zarr.json").write_text("{")
-    expected = {"none.zarr": 3, "forged.zarr": 6 if line in OF_MODELS.values() and line != "info {}" else 3}
+    forged = {"forged.zarr": "{", "nested.zarr": "[" * 200_000, "null.zarr": "null"}
+    for name, text in forged.items():
+        Path(name).mkdir()
+        Path(name, "zarr.json").write_text(text)
+    expected = {"none.zarr": 3} | dict.fromkeys(forged, 6 if line in OF_MODELS.values() and line != "info {}" else 3)
     if line in OF_MODELS.values():
         expected |= {"damaged model.zarr": 6} | ({} if line == "info {}" else {"rows.zarr": 6})
     elif line not in ("info {}", "verify {}", "plan {} -k 2"):  # which take a model, or read no chunk
