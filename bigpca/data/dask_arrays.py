@@ -393,7 +393,7 @@ def _known_chunks(X: da.Array, name: str) -> Any:
     found = _found(layers, name)
     if found is not None and not (found.taken or found.before is found.labels is found.index is None):
         return found.chunks
-    if f"original-{name}" not in layers:
+    if name not in layers or f"original-{name}" not in layers:  # what is optimised has no layer of its name
         return None
     deps = [layers[name], *getattr(layers[name], "io_deps", {}).values()]
     return next((dep.chunks for dep in deps if hasattr(dep, "chunks")), None)
