@@ -13,6 +13,7 @@ Add a sampling: a function and its passes, one row of ``SAMPLINGS``, one row in 
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -616,9 +617,9 @@ def kmeans_passes(request: LandmarkRequest) -> tuple[PassCost]:
     rows, m, dtype = request.rows, request.count, working_dtype(request.rows.dtype)
     candidates, itemsize = 2 * m * INIT_ROUNDS, dtype.itemsize
     chunk_rows = dense_chunk_rows(rows.X, dtype, candidates)
-    read = (
-        max(rows.X.chunks[0], default=0) * rows.n_columns * itemsize
-    )  # of which each chunk that is compared is a part
+    # A stored chunk is held as it is while its parts, made dense, are compared.
+    stored = math.ceil(max(rows.X.chunks[0], default=0) * rows.origin.row_bytes)
+    read = stored + chunk_rows * rows.n_columns * itemsize
     distances = chunk_rows * candidates * (itemsize + 1)
     work = float(rows.n_rows) * 3 * m
     held = candidates * rows.n_columns * (itemsize + 8)

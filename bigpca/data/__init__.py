@@ -24,7 +24,7 @@ In reading order:
   ``bp.reliability``
 - ``keys``         a key for each row beside the numbers of a store; the rules of a join; weights and labels joined to
   rows by key; ``bigpca.data.by_key``
-- ``provenance``   how a model or scores were made; whether an array holds rows or scores, and of which model
+- ``provenance``   how a model or scores were made; and whether an array holds rows, or a model's scores
 - ``stores``       whole stores: ``bp.ingest``, ``bp.FeatureWriter`` and ``bp.verify``; alone may import ``passes``
 
 ``bp.open`` gets a ``Source`` from ``files`` and creates one Dask task per chunk; a fit gets that record back from

@@ -400,7 +400,7 @@ def _known_chunks(X: da.Array, name: str) -> Any:
 
 
 def largest_chunk(X: da.Array) -> int:
-    """Return the bytes of the largest chunk that the graph of X reads of a store, of which X may take a part."""
+    """Return the bytes of the largest chunk that the graph of X reads of a store; X may take a part of it."""
     layers, found = graph_of(X).layers, 0.0
     for name in layers:
         chunks = _known_chunks(X, name.removeprefix("original-")) if name.startswith("original-") else None
@@ -639,8 +639,10 @@ def whole_rows(X: da.Array, dtype: np.dtype[Any], width: int) -> da.Array:
 
 
 def dense_chunk_rows(X: da.Array, dtype: np.dtype[Any], width: int) -> int:
-    """Return the rows of the largest chunk of :func:`whole_rows`: at most those of which ``width`` numbers each, of
-    sparse rows all columns, are 64 MiB."""
+    """Return the rows of the largest chunk of :func:`whole_rows`: with ``width`` numbers a row, 64 MiB at most.
+
+    Sparse rows, made dense, count all their columns.
+    """
     width = max(width, int(X.shape[1])) if is_csr(X._meta) else width
     return min(max(X.chunks[0], default=0), max(1, DASK_CHUNK_BYTES // max(1, width * dtype.itemsize)))
 

@@ -1,7 +1,7 @@
 """How a model or scores were made, recorded once beside the numbers, part of no digest; and what an array holds.
 
 ``Made`` and ``Provenance`` are the records. ``are_scores`` decides by them, by names of columns and by shapes whether
-an array beside a model holds rows or scores, and of which model.
+an array beside a model holds rows, or scores, and which model made these.
 """
 
 from __future__ import annotations

@@ -242,9 +242,10 @@ class Source(ABC):
 
     @abstractmethod
     def facts(self) -> dict[str, Any]:
-        """Return ``dtype``, and other fields above where they are not those of a file of which any range can be read.
+        """Return ``dtype``, and those other fields above that differ from their defaults.
 
-        They are asked for once, when the shape is known, and nothing is read for them.
+        The defaults are for files in which any range can be read. Facts are asked for once, when the shape is known, and
+        nothing is read for them.
         """
 
     @abstractmethod

@@ -42,7 +42,7 @@ class SideBySide(Origin):
     pieces : tuple of int
         The row chunks in which they are read if all are arrays in memory; empty for others.
     chunk_bytes : int
-        Those of chunks of Dask arrays of which slabs take a part.
+        Those of chunks of Dask arrays that are cut into several slabs.
     direct : tuple of Source
         Their sources, if rows are read without a graph: of dense sides, one of them stored and others in memory.
     in_memory : bool

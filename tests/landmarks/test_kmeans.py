@@ -8,6 +8,7 @@ import dask
 import dask.array as da
 import numpy as np
 import pytest
+from scipy.sparse import random_array
 from sklearn.base import clone
 
 import bigpca as bp
@@ -115,3 +116,11 @@ def test_chunks_are_cut_by_the_distances_of_their_rows_to_the_candidates(monkeyp
     (before,) = (one for one in clone(model).plan(da.from_array(X, chunks=(300, D))).costs if one.name == "k-means")
     (after,) = (one for one in found.plan_.costs if one.name == "k-means")
     assert after.peak_bytes < before.peak_bytes / 2
+
+
+def test_a_chunk_of_sparse_rows_is_planned_as_it_is_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bigpca.data.dask_arrays.DASK_CHUNK_BYTES", 1 << 18)
+    rows = random_array((4000, 500), density=0.01, format="csr", rng=np.random.default_rng(0), dtype=np.float32)
+    model = bp.NystromKernelPCA(2, kernel="rbf", gamma=0.1, n_landmarks=5, sampling="kmeans")
+    (cost,) = (one for one in model.plan(rows).costs if one.name == "k-means")
+    assert cost.peak_bytes < rows.toarray().nbytes / 2

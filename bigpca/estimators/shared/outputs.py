@@ -189,7 +189,7 @@ def mapped(
     to: Destination,
     maps: tuple[RowPreprocessor, ...] | None = None,
 ) -> Lazy:
-    """Return ``f`` of opened rows beside their covariates, after ``maps``, of which the last one may take these out.
+    """Return ``f`` of opened rows beside their covariates, after ``maps``. The last map may take these out.
 
     None for the maps of the model: rows as it takes them, preprocessed, and without the effect of covariates.
     """

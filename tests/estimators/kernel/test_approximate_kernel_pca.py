@@ -434,7 +434,7 @@ def test_strings_and_a_precomputed_matrix_are_rows_too(core: str) -> None:
     [(RBF(1e-4), 0.57), (Tanh(gamma=1e-4, coef0=0.0), 0.59), (Polynomial(5, gamma=1.0, coef0=0.0), 0.81)],
 )
 def test_sketches_of_the_kernel_map_find_the_axes_of_digits(kernel: Kernel, tutorial: float) -> None:
-    """The tutorial's table is a mean of 5 draws, of which one deviates by 0.106 (400 seeds of its algorithm 6)."""
+    """The tutorial's table is a mean of 5 draws; one draw deviates by 0.106 (400 seeds of its algorithm 6)."""
     rows = digits(400)
     axes = eigenpairs(centred(kernel, rows))[1][:, :10]
     for core, least, most in (
