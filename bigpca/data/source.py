@@ -244,7 +244,7 @@ class Source(ABC):
     def facts(self) -> dict[str, Any]:
         """Return ``dtype``, and those other fields above that differ from their defaults.
 
-        The defaults are for files in which any range can be read. Facts are asked for once, when the shape is known, and
+        The defaults are for files in which any range can be read. Facts are asked for once, when the shape is known;
         nothing is read for them.
         """
 
